@@ -1,0 +1,200 @@
+"""From the validated query model to tantivy's query objects. Tantivy's own query language is never used.
+
+Scoring: BM25 (k1 = 1.2, b = 0.75) summed over words and over subject (weight 1.5) and body; what Lucene-like engines
+call a ``most_fields`` multi-match. A word given twice counts once. Scope filters, ``filter`` and ``must_not`` clauses
+add no score; clauses on names, exact fields and dates add a constant 1 in ``must`` and ``should``.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+import tantivy
+from tantivy import Filter, Occur, TextAnalyzer, TextAnalyzerBuilder, Tokenizer
+
+from corpus_index.backends.base import QueryRejected
+from corpus_index.query import (
+    EXACT_FIELDS,
+    NAME_FIELDS,
+    TEXT_FIELDS,
+    BoolQuery,
+    Clause,
+    DateClause,
+    KeywordQuery,
+    MatchClause,
+    Query,
+)
+
+ENGLISH, WORDS = "english_v1", "words_v1"  # names written into the index: change them with the analysers below
+SUBJECT_BOOST = 1.5
+MAX_WORD = 60  # longer runs are encoded data, not words
+# The dates tantivy can hold (64-bit nanoseconds).
+EARLIEST, LATEST = datetime(1678, 1, 1, tzinfo=UTC), datetime(2262, 1, 1, tzinfo=UTC)
+
+
+def analysers() -> dict[str, TextAnalyzer]:
+    """``ENGLISH`` for subject and body; ``WORDS`` for names and addresses, which must not be stemmed."""
+
+    def words() -> TextAnalyzerBuilder:  # a builder can build once only
+        return TextAnalyzerBuilder(Tokenizer.simple()).filter(Filter.remove_long(MAX_WORD)).filter(Filter.lowercase())
+
+    return {WORDS: words().build(), ENGLISH: words().filter(Filter.stemmer("english")).build()}
+
+
+def encodable(text: str) -> str:
+    """The text with lone surrogates replaced: the engine takes only what UTF-8 can carry."""
+    return text if text.isascii() else text.encode("utf-8", "replace").decode()
+
+
+def clamped(moment: datetime) -> datetime:
+    return min(max(moment, EARLIEST), LATEST)
+
+
+@dataclass(frozen=True, slots=True)
+class Compiled:
+    """``stems``: what a snippet highlights. ``scored`` is False where every match has the same score."""
+
+    query: tantivy.Query
+    stems: frozenset[str]
+    scored: bool
+
+
+class Compiler:
+    """Compiles queries for one schema; may be shared by threads."""
+
+    def __init__(self, schema: tantivy.Schema) -> None:
+        self._schema = schema
+        self._analysers = analysers()
+        self._lock = threading.Lock()  # an analyser holds its token stream: one text at a time
+        self._stems: dict[str, str] = {}
+
+    def stem(self, word: str) -> str:
+        """The stem of one surface word, remembered."""
+        known = self._stems.get(word)
+        if known is None:
+            tokens = self._tokens(ENGLISH, word)
+            known = tokens[0][1] if len(tokens) == 1 else ""
+            if len(self._stems) >= 50_000:
+                self._stems.clear()
+            self._stems[word] = known
+        return known
+
+    def compile(self, query: Query) -> Compiled:
+        """Raises QueryRejected where a text holds no word to search for."""
+        return self._keyword(query) if isinstance(query, KeywordQuery) else self._bool(query)
+
+    def _keyword(self, query: KeywordQuery) -> Compiled:
+        stems = list(dict.fromkeys(word for text in query.keywords for _, word in self._tokens(ENGLISH, text)))
+        if not stems:
+            raise QueryRejected(f"keywords: {list(query.keywords)!r} hold no letters or digits to search for")
+        parts = list(self._scope(query))
+        words = [(Occur.Should, term) for term in self._text_terms("any", stems)]
+        if parts:
+            parts.append((Occur.Must, tantivy.Query.boolean_query(words)))
+        return Compiled(tantivy.Query.boolean_query(parts or words), frozenset(stems), scored=True)
+
+    def _scope(self, query: KeywordQuery) -> Iterator[tuple[Occur, tantivy.Query]]:
+        for field, text in (("sender", query.sender), ("recipient", query.recipient)):
+            if text is not None:
+                yield Occur.Must, _unscored(self._name(field, text, field))
+        for field, text in (("mailbox", query.mailbox), ("folder", query.folder)):
+            if text is not None:
+                yield Occur.Must, _unscored(self._term(field, encodable(text)))
+        if query.after is not None or query.before is not None:
+            yield Occur.Must, _unscored(self._dates(query.after, query.before))
+
+    def _bool(self, query: BoolQuery) -> Compiled:
+        stems: set[str] = set()
+        parts: list[tuple[Occur, tantivy.Query]] = []
+        for name, occur, clauses in (
+            ("must", Occur.Must, query.must),
+            ("should", Occur.Should, query.should),
+            ("must_not", Occur.MustNot, query.must_not),
+            ("filter", Occur.Must, query.filter),
+        ):
+            for i, clause in enumerate(clauses):
+                compiled, clause_stems = self._clause(clause, f"{name}[{i}]")
+                parts.append((occur, _unscored(compiled) if name == "filter" else compiled))
+                if name != "must_not":
+                    stems.update(clause_stems)
+        return Compiled(tantivy.Query.boolean_query(parts), frozenset(stems), scored=bool(query.must or query.should))
+
+    def _clause(self, clause: Clause, path: str) -> tuple[tantivy.Query, Iterable[str]]:
+        if isinstance(clause, DateClause):
+            return _constant(self._dates(clause.after, clause.before)), ()
+        if isinstance(clause, MatchClause):
+            if clause.field in EXACT_FIELDS:
+                return _constant(self._term(clause.field, encodable(clause.match))), ()
+            if clause.field in NAME_FIELDS:
+                return _constant(self._name(clause.field, clause.match, f"{path}.match")), ()
+            stems = list(dict.fromkeys(word for _, word in self._tokens(ENGLISH, clause.match)))
+            if not stems:
+                raise _wordless(f"{path}.match", clause.match)
+            words = [(Occur.Should, term) for term in self._text_terms(clause.field, stems)]
+            return tantivy.Query.boolean_query(words), stems
+        named = clause.field in NAME_FIELDS
+        tokens = self._tokens(WORDS if named else ENGLISH, clause.phrase)
+        if not tokens:
+            raise _wordless(f"{path}.phrase", clause.phrase)
+        if named:
+            return _constant(self._phrase(clause.field, tokens)), ()
+        fields = TEXT_FIELDS if clause.field == "any" else (clause.field,)
+        phrases = [(Occur.Should, _boosted(field, self._phrase(field, tokens))) for field in fields]
+        return tantivy.Query.boolean_query(phrases), [word for _, word in tokens]
+
+    def _text_terms(self, field: str, stems: Iterable[str]) -> list[tantivy.Query]:
+        fields = TEXT_FIELDS if field == "any" else (field,)
+        return [_boosted(name, self._term(name, stem, "freq")) for stem in stems for name in fields]
+
+    def _name(self, field: str, text: str, path: str) -> tantivy.Query:
+        """Every blank-separated piece occurs; the words of one piece (``phillip.allen@enron.com``) stand together."""
+        pieces = [tokens for piece in text.split() if (tokens := self._tokens(WORDS, piece))]
+        if not pieces:
+            raise _wordless(path, text)
+        return tantivy.Query.boolean_query([(Occur.Must, self._phrase(field, piece)) for piece in pieces])
+
+    def _phrase(self, field: str, tokens: list[tuple[int, str]]) -> tantivy.Query:
+        if len(tokens) == 1:
+            return self._term(field, tokens[0][1], "freq")
+        first = tokens[0][0]
+        return tantivy.Query.phrase_query(self._schema, field, [(place - first, word) for place, word in tokens])
+
+    def _dates(self, after: datetime | None, before: datetime | None) -> tantivy.Query:
+        return tantivy.Query.range_query(
+            self._schema,
+            "date",
+            tantivy.FieldType.Date,
+            clamped(after) if after else EARLIEST,
+            clamped(before) if before else LATEST,
+            include_lower=True,
+            # Without an upper bound nothing is cut off, not even a date at the very end of what can be held.
+            include_upper=before is None,
+        )
+
+    def _term(self, field: str, value: str, index_option: str = "basic") -> tantivy.Query:
+        return tantivy.Query.term_query(self._schema, field, value, index_option)
+
+    def _tokens(self, analyser: str, text: str) -> list[tuple[int, str]]:
+        """(position, word) of a text; positions have holes where a run was too long."""
+        with self._lock:
+            tokens = self._analysers[analyser].pre_tokenize(encodable(text)).tokens
+        return [(token.position, token.text) for token in tokens]
+
+
+def _wordless(path: str, text: str) -> QueryRejected:
+    return QueryRejected(f"{path}: {text!r} holds no letters or digits to search for")
+
+
+def _boosted(field: str, query: tantivy.Query) -> tantivy.Query:
+    return tantivy.Query.boost_query(query, SUBJECT_BOOST) if field == "subject" else query
+
+
+def _unscored(query: tantivy.Query) -> tantivy.Query:
+    return tantivy.Query.const_score_query(query, 0.0)
+
+
+def _constant(query: tantivy.Query) -> tantivy.Query:
+    return tantivy.Query.const_score_query(query, 1.0)

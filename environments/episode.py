@@ -1,0 +1,183 @@
+"""Episode: a step function from (state, the model's text) to (observation, state). No model, no engine, no Ray."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from corpus_index.backends.base import IndexUnavailable
+from environments.protocol import SUBMIT, Malformed, ToolCall, parse
+from environments.roles import (
+    PromptStyle,
+    SubmissionError,
+    SubmissionLimits,
+    parse_submission,
+    system_prompt,
+    user_prompt,
+)
+from environments.task import Role, Task
+from environments.tools import ToolBox
+from environments.trajectory import StopReason, Submission, ToolEvent
+from environments.untrusted import fold_line, neutralise
+
+
+class EpisodeLimits(BaseModel):
+    """``max_errors`` in a row end the episode: broken calls, failed tools and refused submissions all count."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    max_turns: Annotated[int, Field(ge=1)] = 8
+    max_errors: Annotated[int, Field(ge=1)] = 3
+    submission: SubmissionLimits = SubmissionLimits()
+
+
+class EpisodeSettings(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    prompt_style: PromptStyle = "full"
+    limits: EpisodeLimits = EpisodeLimits()
+
+
+@dataclass(frozen=True, slots=True)
+class EpisodeState:
+    """``turn`` turns are over. ``opened`` and ``shown`` are mail ids in order of first sight, each once; ``errors`` is
+    the present run of failed turns. ``stop_reason`` is None while the episode goes on."""
+
+    task: Task
+    turn: int = 0
+    events: tuple[ToolEvent, ...] = ()
+    opened: tuple[str, ...] = ()
+    shown: tuple[str, ...] = ()
+    errors: int = 0
+    submission: Submission | None = None
+    stop_reason: StopReason | None = None
+
+    @property
+    def done(self) -> bool:
+        return self.stop_reason is not None
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """``text`` goes into the tool turn; it is empty after a submission. Nothing follows once ``done``."""
+
+    text: str
+    done: bool
+
+
+class Episode:
+    """Holds no state of its own: the same state and text over the same index give the same result."""
+
+    def __init__(self, toolbox: ToolBox, settings: EpisodeSettings | None = None) -> None:
+        self.toolbox = toolbox
+        self.settings = settings or EpisodeSettings()
+
+    def start(self, task: Task) -> tuple[EpisodeState, list[dict[str, str]]]:
+        """The first state, and the system and user messages."""
+        style = self.settings.prompt_style
+        system = system_prompt(
+            task.role,
+            self.toolbox.settings,
+            style,
+            variant=task.tool_variant,
+            max_turns=self.settings.limits.max_turns,
+        )
+        user = user_prompt(task, style, self.toolbox.special_tokens)
+        return EpisodeState(task), [{"role": "system", "content": system}, {"role": "user", "content": user}]
+
+    def step(self, state: EpisodeState, text: str) -> tuple[Observation, EpisodeState]:
+        """Read one assistant turn and act on it. Raises ValueError when the episode is over."""
+        if state.stop_reason is not None:
+            raise ValueError(f"the episode of group {state.task.group_id!r} ended already ({state.stop_reason})")
+        action = parse(text)
+        if isinstance(action, Malformed):
+            return self._failed(state, "", {}, action.reason)
+        if action.name == SUBMIT:
+            return self._submit(state, action)
+        try:
+            outcome = self.toolbox.run(action)
+        except IndexUnavailable as fault:
+            event = ToolEvent(state.turn, action.name, action.arguments, f"index unavailable: {fault}")
+            ended = replace(
+                state,
+                turn=state.turn + 1,
+                events=(*state.events, event),
+                stop_reason=StopReason.ENVIRONMENT_FAULT,
+            )
+            return Observation("", True), ended
+        if outcome.error:
+            return self._failed(state, action.name, action.arguments, outcome.error)
+        event = ToolEvent(state.turn, action.name, action.arguments, "", outcome.shown_ids)
+        after = replace(
+            state,
+            turn=state.turn + 1,
+            events=(*state.events, event),
+            opened=_with_new(state.opened, [outcome.opened_id] if outcome.opened_id else []),
+            shown=_with_new(state.shown, outcome.shown_ids),
+            errors=0,
+        )
+        return self._going_on(after, outcome.text)
+
+    def replay(self, task: Task, assistant_texts: Iterable[str]) -> EpisodeState:
+        """The state after these turns, tools run again: what a framework lost is recovered from the message log."""
+        state, _ = self.start(task)
+        for text in assistant_texts:
+            if state.done:
+                break
+            _, state = self.step(state, text)
+        return state
+
+    def _submit(self, state: EpisodeState, call: ToolCall) -> tuple[Observation, EpisodeState]:
+        try:
+            submission = parse_submission(state.task.role, call.arguments, self.settings.limits.submission)
+        except SubmissionError as error:
+            return self._failed(state, SUBMIT, call.arguments, str(error))
+        event = ToolEvent(state.turn, SUBMIT, call.arguments)
+        ended = replace(
+            state,
+            turn=state.turn + 1,
+            events=(*state.events, event),
+            errors=0,
+            submission=submission,
+            stop_reason=StopReason.SUBMITTED,
+        )
+        return Observation("", True), ended
+
+    def _failed(
+        self, state: EpisodeState, name: str, arguments: dict[str, Any], reason: str
+    ) -> tuple[Observation, EpisodeState]:
+        reason = neutralise(fold_line(reason), self.toolbox.special_tokens)
+        after = replace(
+            state,
+            turn=state.turn + 1,
+            events=(*state.events, ToolEvent(state.turn, name, arguments, reason)),
+            errors=state.errors + 1,
+        )
+        return self._going_on(after, f"error: {reason}")
+
+    def _going_on(self, state: EpisodeState, text: str) -> tuple[Observation, EpisodeState]:
+        limits = self.settings.limits
+        reason = None
+        if state.errors >= limits.max_errors:
+            reason = StopReason.TOO_MANY_ERRORS
+        elif state.turn >= limits.max_turns:
+            reason = StopReason.MAX_TURNS
+        return Observation(text, reason is not None), replace(state, stop_reason=reason)
+
+
+def recover_submission(role: Role, last_text: str, limits: SubmissionLimits | None = None) -> Submission | None:
+    """The submission in an episode's last assistant text, read as ``step`` reads it, or None. Runs no tool."""
+    action = parse(last_text)
+    if not isinstance(action, ToolCall) or action.name != SUBMIT:
+        return None
+    try:
+        return parse_submission(role, action.arguments, limits)
+    except SubmissionError:
+        return None
+
+
+def _with_new(seen: tuple[str, ...], ids: Sequence[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys((*seen, *ids)))

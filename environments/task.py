@@ -1,0 +1,31 @@
+"""What one episode is asked to do. Every trajectory of a group shares one Task, so its prompt is byte-identical."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Role(StrEnum):
+    PROPOSER = "proposer"
+    SOLVER = "solver"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Task:
+    """``group_id`` is the group: equal prompts under different ids stay different groups.
+
+    A Proposer task carries ``hops`` and a ``seed`` (what to start exploring from); a Solver task carries ``question``.
+    ``answer`` and ``evidence`` are the key, never shown to the policy. ``tool_variant`` picks the wording of the tool
+    descriptions (drawn per group). ``parent`` links a Solver task to the proposal's trajectory uid.
+    """
+
+    role: Role
+    group_id: str
+    hops: int = 1
+    seed: str = ""
+    question: str = ""
+    answer: str = ""
+    evidence: tuple[str, ...] = ()
+    tool_variant: int = 0
+    parent: str = ""

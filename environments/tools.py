@@ -1,0 +1,228 @@
+"""Runs the model's tool calls against a search index and writes the results as short text."""
+
+from __future__ import annotations
+
+import difflib
+import random
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from corpus_index.backends.base import Hit, IndexUnavailable, QueryRejected, SearchIndex, SearchResult
+from corpus_index.document import Document
+from corpus_index.query import MAX_LIMIT, Query, QueryError, parse_query
+from environments.protocol import SUBMIT, ToolCall
+from environments.tool_schemas import READ_MAIL, SEARCH_KINDS, TOOLS, Describe
+from environments.untrusted import fold_line, neutralise
+
+ToolName = Literal["search_keyword", "search_bool", "read_mail"]
+HitField = Literal["date", "sender", "subject", "snippet"]
+MailField = Literal["date", "sender", "recipients", "subject", "body"]
+
+SHOWN_RECIPIENTS = 5
+
+T = TypeVar("T")
+
+
+class ToolSettings(BaseModel):
+    """What the model sees of the corpus. Sizes are characters; ``hit_fields`` and ``mail_fields`` are sets: the order
+    on screen is fixed. ``describe`` is how much the prompt says about the tools."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    enabled: tuple[ToolName, ...] = ("search_keyword", "search_bool", "read_mail")
+    describe: Describe = "full"
+    max_hits: Annotated[int, Field(ge=1, le=MAX_LIMIT)] = 10
+    hit_fields: tuple[HitField, ...] = ("date", "sender", "subject", "snippet")
+    field_chars: Annotated[int, Field(ge=10)] = 120  # a longer sender or subject is cut with "..." in a hit line
+    snippet_chars: Annotated[int, Field(ge=20)] = 160
+    mail_fields: tuple[MailField, ...] = ("date", "sender", "recipients", "subject", "body")
+    mail_chars: Annotated[int, Field(ge=100)] = 4000
+    header_style: Literal["full", "line"] = "full"  # "line": one line above the body, for tiny models
+    retries: Annotated[int, Field(ge=0)] = 3
+    backoff_seconds: Annotated[float, Field(ge=0)] = 0.2  # doubles with every retry, times a random 0.5 to 1.5
+    deadline_seconds: Annotated[float, Field(gt=0)] = 20.0  # no retry starts after it
+
+
+@dataclass(frozen=True, slots=True)
+class ToolOutcome:
+    """``text`` is what the model reads. ``error`` is the same fault without its prefix, empty when the call worked."""
+
+    text: str
+    error: str = ""
+    shown_ids: tuple[str, ...] = ()
+    opened_id: str = ""
+
+
+class _CallError(ValueError):
+    """The model's fault; its message tells what to do."""
+
+
+class ToolBox:
+    """The tools over one index. ``special_tokens`` are the tokenizer's, made harmless in every output."""
+
+    def __init__(self, index: SearchIndex, settings: ToolSettings, *, special_tokens: Sequence[str] = ()) -> None:
+        self.index = index
+        self.settings = settings
+        self.special_tokens = tuple(special_tokens)
+
+    def run(self, call: ToolCall) -> ToolOutcome:
+        """Run one call. The model's errors come back as text that starts with ``error: ``.
+
+        Raises IndexUnavailable when the engine stays away after the retries: an environment fault.
+        """
+        try:
+            outcome = self._run(call)
+        except (_CallError, QueryError, QueryRejected) as error:
+            message = neutralise(fold_line(str(error)), self.special_tokens)
+            return ToolOutcome(f"error: {message}", error=message)
+        return ToolOutcome(
+            neutralise(outcome.text, self.special_tokens), shown_ids=outcome.shown_ids, opened_id=outcome.opened_id
+        )
+
+    def _run(self, call: ToolCall) -> ToolOutcome:
+        names = self.settings.enabled
+        if call.name not in names:
+            known = ", ".join((*names, SUBMIT))
+            raise _CallError(f"no tool named {_short(call.name)}{_nearest(call.name, (*names, SUBMIT))}. Use {known}")
+        tool = TOOLS[call.name]
+        for name in call.arguments:
+            if name not in tool.properties:
+                known = ", ".join(tool.properties)
+                hint = _nearest(name, tuple(tool.properties))
+                raise _CallError(f"{call.name} has no argument {_short(name)}{hint}. It takes {known}")
+        for name in tool.required:
+            if name not in call.arguments:
+                raise _CallError(f"{call.name} needs the argument '{name}'")
+        if call.name == READ_MAIL:
+            return self._read(call.arguments)
+        arguments = {**call.arguments, "limit": self.settings.max_hits}
+        query = parse_query(SEARCH_KINDS[call.name], arguments)
+        return self._search(query)
+
+    def _search(self, query: Query) -> ToolOutcome:
+        chars = self.settings.snippet_chars if "snippet" in self.settings.hit_fields else 0
+        result = self._retried(lambda: self.index.search(query, snippet_chars=chars))
+        return ToolOutcome(render_hits(result, self.settings), shown_ids=tuple(hit.document.id for hit in result.hits))
+
+    def _read(self, arguments: dict[str, Any]) -> ToolOutcome:
+        mail_id, offset = arguments["id"], arguments.get("offset", 0)
+        if not isinstance(mail_id, str):
+            raise _CallError(f"'id' must be a string such as \"0417\", not {type(mail_id).__name__}")
+        if isinstance(offset, bool) or not isinstance(offset, int) or offset < 0:
+            raise _CallError(f"'offset' must be a whole number from 0, not {_short(offset)}")
+        document = self._retried(lambda: self.index.read(mail_id))
+        if document is None:
+            raise _CallError(f"no mail with id {_short(mail_id)}. Use an id that a search showed")
+        if offset and offset >= len(document.body):
+            raise _CallError(f"offset {offset} is past the end of mail {document.id} ({len(document.body)} characters)")
+        return ToolOutcome(
+            render_mail(document, self.settings, offset), shown_ids=(document.id,), opened_id=document.id
+        )
+
+    def _retried(self, ask: Callable[[], T]) -> T:
+        settings = self.settings
+        deadline = time.monotonic() + settings.deadline_seconds
+        for attempt in range(settings.retries + 1):
+            try:
+                return ask()
+            except IndexUnavailable:
+                pause = settings.backoff_seconds * 2**attempt * random.uniform(0.5, 1.5)
+                if attempt == settings.retries or time.monotonic() + pause > deadline:
+                    raise
+                time.sleep(pause)
+        raise AssertionError("unreachable: the last attempt returns or raises")
+
+
+def render_hits(result: SearchResult, settings: ToolSettings) -> str:
+    """``2 of 17 hits`` (``2 hits`` when all are shown), then one line a hit: id, date, sender, subject, snippet."""
+    shown = len(result.hits)
+    if not shown:
+        return "no hits\nTry other or fewer words, or drop a filter." if settings.describe == "full" else "no hits"
+    noun = "hit" if result.total == 1 else "hits"
+    head = f"{shown} {noun}" if shown >= result.total else f"{shown} of {result.total} {noun}"
+    return "\n".join((head, *(_hit_line(hit, settings) for hit in result.hits)))
+
+
+def render_mail(document: Document, settings: ToolSettings, offset: int = 0) -> str:
+    """Header, then up to ``mail_chars`` of the body from ``offset`` (both in characters)."""
+    fields = settings.mail_fields
+    if settings.header_style == "line":
+        wanted: list[HitField] = [name for name in ("date", "sender", "subject") if name in fields]
+        header = " | ".join((document.id, *(_brief_field(document, name, settings) for name in wanted)))
+    else:
+        header = "\n".join(_full_header(document, settings))
+    if "body" not in fields:
+        return header
+    end = offset + settings.mail_chars
+    body = document.body[offset:end]
+    more = len(document.body) - end
+    if more > 0:
+        body += f"\n[cut: {more} more characters; {READ_MAIL} with offset {end}]"
+    return f"{header}\n{body}" if settings.header_style == "line" else f"{header}\n\n{body}"
+
+
+def _hit_line(hit: Hit, settings: ToolSettings) -> str:
+    order: tuple[HitField, ...] = ("date", "sender", "subject")
+    cells = [hit.document.id]
+    cells += [_brief_field(hit.document, name, settings) for name in order if name in settings.hit_fields]
+    if "snippet" in settings.hit_fields:
+        cells.append(_cell(hit.snippet) or "(empty)")
+    return " | ".join(cells)
+
+
+def _cell(text: str) -> str:
+    # "|" parts the cells, so a subject must not bring its own.
+    return fold_line(text).replace("|", "/")
+
+
+def _brief_field(document: Document, name: HitField, settings: ToolSettings) -> str:
+    if name == "date":
+        return document.date.strftime("%Y-%m-%d") if document.date else "no date"
+    if name == "sender":
+        return _capped(_cell(document.sender_name or document.sender) or "unknown", settings.field_chars)
+    return _capped(_cell(document.subject) or "(no subject)", settings.field_chars)
+
+
+def _full_header(document: Document, settings: ToolSettings) -> list[str]:
+    fields = settings.mail_fields
+    lines = [f"id: {document.id}"]
+    if "date" in fields:
+        lines.append(f"date: {document.date.strftime('%Y-%m-%d %H:%M') if document.date else 'no date'}")
+    if "sender" in fields:
+        lines.append(f"from: {_person(document.sender_name, document.sender)}")
+    if "recipients" in fields:
+        lines.append(f"to: {_recipients(document)}")
+    if "subject" in fields:
+        lines.append(f"subject: {fold_line(document.subject) or '(no subject)'}")
+    return lines
+
+
+def _recipients(document: Document) -> str:
+    shown = document.recipients[:SHOWN_RECIPIENTS]
+    names = (*document.recipient_names, *[""] * len(shown))
+    text = ", ".join(_person(names[i], address) for i, address in enumerate(shown))
+    more = len(document.recipients) - len(shown)
+    return f"{text} and {more} more" if more > 0 else text or "nobody"
+
+
+def _person(name: str, address: str) -> str:
+    name, address = fold_line(name), fold_line(address)
+    return f"{name} <{address}>" if name and address else name or address or "unknown"
+
+
+def _capped(text: str, chars: int) -> str:
+    return text if len(text) <= chars else text[: chars - 3].rstrip() + "..."
+
+
+def _short(value: object) -> str:
+    """A value the model wrote, quoted and kept short."""
+    return repr(_capped(str(value), 60))
+
+
+def _nearest(name: str, known: Sequence[str]) -> str:
+    close = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
+    return f"; did you mean {close[0]}?" if close else ""

@@ -1,0 +1,1 @@
+"""Floor 3: from trajectories to named reward components. No model."""

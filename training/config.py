@@ -1,0 +1,263 @@
+"""The one schema of a run. NeMo-RL's section and key names wherever the meaning is the same; ours are engine, corpus,
+tools, selfplay, rewards, sft and evaluation. ``training.config_load`` reads it from YAML.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field, field_validator, model_validator
+
+from corpus_index.cleaning import CleaningOptions
+from environments.episode import EpisodeSettings
+from environments.tools import ToolSettings
+from rewards.answers import MatchSettings
+from rewards.proposer import ProposerReward
+from rewards.solver import SolverReward
+from training.config_base import (
+    GroupSize,
+    HopShares,
+    NonNegativeFloat,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    Section,
+    refuse,
+)
+from training.config_loss import LossConfig as LossConfig
+from training.config_policy import PolicyConfig as PolicyConfig
+
+
+class AdvEstimatorConfig(Section):
+    name: Literal["grpo"] = "grpo"
+
+
+class GrpoConfig(Section):
+    num_prompts_per_step: PositiveInt = 16
+    """Groups a step: questions in fixed mode, Proposer prompts in self-play."""
+    num_generations_per_prompt: GroupSize = 8
+    max_rollout_turns: PositiveInt = 8
+    """Equal to ``env.limits.max_turns``: the prompt tells the model the number that ends an episode."""
+    max_num_steps: NonNegativeInt = 100
+    normalize_rewards: bool = False
+    """Divide advantages by the group's standard deviation. Off is Dr.GRPO (2503.20783)."""
+    use_leave_one_out_baseline: bool = False
+    adv_estimator: AdvEstimatorConfig = AdvEstimatorConfig()
+    advantage_clip_low: float | None = None
+    advantage_clip_high: float | None = None
+    val_period: NonNegativeInt = 10
+    """Validate every so many steps; 0: never between the start and the end."""
+    val_at_start: bool = True
+    val_at_end: bool = True
+    max_val_samples: PositiveInt = 256
+    seed: int = 42
+    use_dynamic_sampling: bool = False
+    """Refill zero-variance Solver groups with new questions."""
+    dynamic_sampling_max_gen_batches: PositiveInt = 10
+    overlong_filtering: bool = False
+    """Mask episodes that were cut because the context was full."""
+    seq_logprob_error_threshold: Annotated[float, Field(gt=1)] | None = None
+    """Drop a trajectory whose mean exp|recomputed - recorded log-prob| is above this; 1 is a perfect match."""
+
+    @model_validator(mode="after")
+    def _clip_order(self) -> GrpoConfig:
+        low, high = self.advantage_clip_low, self.advantage_clip_high
+        refuse(
+            {
+                f"advantage_clip_low {low} must be at most 0: above it, bad rollouts would be rewarded": (
+                    low is not None and low > 0
+                ),
+                f"advantage_clip_high {high} must be at least 0: below it, good rollouts would be punished": (
+                    high is not None and high < 0
+                ),
+            }
+        )
+        return self
+
+
+class DataSourceConfig(Section):
+    data_path: str | None = None
+    """Questions as JSONL; null: made from the synthetic company's own facts."""
+
+
+class DataConfig(Section):
+    train: DataSourceConfig = DataSourceConfig()
+    """What ``selfplay.mode: fixed`` trains on."""
+    validation: DataSourceConfig = DataSourceConfig()
+
+
+class WandbConfig(Section):
+    project: str = "futari"
+    name: str | None = None
+    """null: ``logger.run_name``."""
+    entity: str | None = None
+
+
+class LoggerConfig(Section):
+    log_dir: str = "runs"
+    """The run folder is ``log_dir/run_name``."""
+    run_name: str = "selfplay"
+    wandb_enabled: bool = True
+    """Offline unless an API key is set."""
+    wandb: WandbConfig = WandbConfig()
+    num_val_samples_to_print: NonNegativeInt = 0
+
+
+class CheckpointingConfig(Section):
+    enabled: bool = True
+    checkpoint_dir: str | None = None
+    """null: ``checkpoints`` in the run folder."""
+    metric_name: str | None = "val:accuracy"
+    """Ranks checkpoints; ``val:`` or ``train:`` first. null: the latest are kept."""
+    higher_is_better: bool = True
+    keep_top_k: PositiveInt | None = 3
+    save_period: PositiveInt = 10
+
+    @field_validator("metric_name")
+    @classmethod
+    def _prefixed(cls, value: str | None) -> str | None:
+        if value is not None and not value.startswith(("val:", "train:")):
+            raise ValueError(f"got {value!r}: write val:{value} or train:{value}, or null to keep the latest")
+        return value
+
+
+class ClusterConfig(Section):
+    """Read by the nemo_rl engine."""
+
+    gpus_per_node: PositiveInt = 1
+    num_nodes: PositiveInt = 1
+
+
+class EngineConfig(Section):
+    name: Literal["local", "nemo_rl"] = "local"
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    num_threads: PositiveInt | None = None
+    """Threads of torch; null: torch's own choice."""
+    rollout_batch_size: PositiveInt = 64
+    """Episodes generated side by side; a waiting one is admitted when one ends."""
+
+
+class CorpusConfig(Section):
+    source: str = "company:seed=0"
+    """What is read: ``kind:where``, for example ``maildir:PATH`` or ``company:seed=7,projects=80``."""
+    index: str | None = None
+    """Where the index lives, for example ``embedded:PATH``; built from ``source`` when absent. null: in the run folder,
+    so that another source never meets an old index."""
+    cleaning: CleaningOptions = CleaningOptions.model_validate({})
+
+
+class RoleWeights(Section):
+    """Weight of each role's mean loss; the two are divided by their own token counts first."""
+
+    proposer: NonNegativeFloat = 1.0
+    solver: NonNegativeFloat = 1.0
+
+
+class SelfPlayConfig(Section):
+    mode: Literal["selfplay", "fixed"] = "selfplay"
+    """fixed: GRPO of the Solver alone on ground-truth questions."""
+    proposer_prompts_per_step: PositiveInt = 16
+    proposer_generations: GroupSize = 8
+    solver_generations: GroupSize = 8
+    max_solver_groups: PositiveInt = 16
+    """Valid questions beyond this are left out at random, and counted."""
+    hops: HopShares = Field(default={1: 0.5, 2: 0.5})
+    """Hops that Proposer prompts (or fixed questions) ask for."""
+    seeds: Literal["mail", "subject", "person"] = "mail"
+    """What a Proposer group starts exploring from."""
+    tool_variants: PositiveInt = 4
+    """Wordings of the tool descriptions to draw from, one a group."""
+    role_weights: RoleWeights = RoleWeights()
+
+
+class RewardsConfig(Section):
+    solver: SolverReward = SolverReward()
+    proposer: ProposerReward = ProposerReward()
+    answers: MatchSettings = MatchSettings()
+    """How an answer is compared with its key."""
+
+
+class SftConfig(Section):
+    max_num_steps: NonNegativeInt = 0
+    """0: no warm start."""
+    val_period: NonNegativeInt = 0
+    seed: int = 42
+    companies: PositiveInt = 4
+    """Synthetic companies whose experts are imitated."""
+    learning_rate: PositiveFloat = 1e-4
+    warmup_steps: NonNegativeInt = 10
+    trajectories_per_step: PositiveInt = 16
+    proposer_share: Annotated[float, Field(ge=0, le=1)] = 0.5
+    proposer_hops: HopShares = Field(default={1: 0.5, 2: 0.5})
+    solver_hops: HopShares = Field(default={1: 0.5, 2: 0.5})
+
+
+class EvaluationConfig(Section):
+    """The benchmark. Validation during training draws on ``validation_source`` and never on the benchmark's corpus."""
+
+    source: str = "company:seed=7,split=test"
+    validation_source: str = "company:seed=7,split=validation"
+    benchmark_path: str | None = None
+    """Questions as JSONL; null: drawn from the facts of the company in ``source``."""
+    questions: PositiveInt = 400
+    hops: HopShares = Field(default={1: 0.4, 2: 0.4, 3: 0.2})
+    seed: int = 7
+    """Draws the questions and the bootstrap."""
+    greedy: bool = True
+    bootstrap_samples: PositiveInt = 1000
+
+    @model_validator(mode="after")
+    def _apart(self) -> EvaluationConfig:
+        refuse(
+            {
+                f"validation_source and source are both {self.source}: choosing a checkpoint on the benchmark's corpus "
+                "is tuning on the benchmark": self.source == self.validation_source
+            }
+        )
+        return self
+
+
+class Config(Section):
+    grpo: GrpoConfig = GrpoConfig()
+    loss_fn: LossConfig = LossConfig()
+    policy: PolicyConfig = PolicyConfig()
+    data: DataConfig = DataConfig()
+    env: EpisodeSettings = EpisodeSettings()
+    tools: ToolSettings = ToolSettings()
+    logger: LoggerConfig = LoggerConfig()
+    checkpointing: CheckpointingConfig = CheckpointingConfig()
+    cluster: ClusterConfig = ClusterConfig()
+    engine: EngineConfig = EngineConfig()
+    corpus: CorpusConfig = CorpusConfig()
+    selfplay: SelfPlayConfig = SelfPlayConfig()
+    rewards: RewardsConfig = RewardsConfig()
+    sft: SftConfig = SftConfig()
+    evaluation: EvaluationConfig = EvaluationConfig()
+
+    @model_validator(mode="after")
+    def _sections_agree(self) -> Config:
+        never_validates = self.grpo.val_period == 0 and not self.grpo.val_at_end
+        metric = self.checkpointing.metric_name
+        weights = self.selfplay.role_weights
+        refuse(
+            {
+                f"checkpointing.metric_name {metric} needs a validation: set grpo.val_period above 0 or "
+                "grpo.val_at_end to true, or metric_name to null": (
+                    self.checkpointing.enabled and metric is not None and metric.startswith("val:") and never_validates
+                ),
+                f"grpo.max_rollout_turns {self.grpo.max_rollout_turns} and env.limits.max_turns "
+                f"{self.env.limits.max_turns} are one number: env.limits.max_turns: ${{grpo.max_rollout_turns}}": (
+                    self.grpo.max_rollout_turns != self.env.limits.max_turns
+                ),
+                f"loss_fn.force_on_policy_ratio with policy.train_global_batch_size "
+                f"{self.policy.train_global_batch_size}: from the second optimiser step of a batch the ratio is not 1; "
+                "set train_global_batch_size to null": (
+                    self.loss_fn.force_on_policy_ratio and self.policy.train_global_batch_size is not None
+                ),
+                "selfplay.role_weights are both 0: nothing would be trained": weights.proposer == weights.solver == 0,
+                "engine.device cpu with engine.name nemo_rl: the cluster engine needs GPUs": (
+                    self.engine.name == "nemo_rl" and self.engine.device == "cpu"
+                ),
+            }
+        )
+        return self

@@ -1,0 +1,1 @@
+"""Engines: where tokens are sampled and weights change. The loop sees only ``base.Engine``."""

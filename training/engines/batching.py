@@ -1,0 +1,63 @@
+"""Trajectories to padded tensors, under a token budget."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from environments.trajectory import Trajectory
+
+
+def length_batches(lengths: Sequence[int], token_budget: int) -> list[list[int]]:
+    """Indices of ``lengths``, longest first, cut into batches whose padded size is within the budget.
+
+    A single sequence longer than the budget is a batch of its own: it cannot be made smaller.
+    """
+    order = sorted(range(len(lengths)), key=lambda index: (-lengths[index], index))
+    batches: list[list[int]] = []
+    for index in order:
+        if batches and (len(batches[-1]) + 1) * lengths[batches[-1][0]] <= token_budget:
+            batches[-1].append(index)
+        else:
+            batches.append([index])
+    return batches
+
+
+@dataclass(frozen=True, slots=True)
+class PaddedBatch:
+    """Right-padded trajectories. A sampled token at ``t`` is predicted by the features at ``t - 1``.
+
+    ``indices`` are the trajectories' places in the caller's list; ``token_ids`` is ``[rows, time]``. ``row`` and
+    ``column`` ``[sampled]`` point at the predicting features of each sampled token, ``target`` is the token.
+    """
+
+    indices: list[int]
+    token_ids: Tensor
+    row: Tensor
+    column: Tensor
+    target: Tensor
+
+    def spread(self, values: Tensor) -> Tensor:
+        """``[sampled]`` values to ``[rows, time]``, 0 on every other token."""
+        spread = values.new_zeros(self.token_ids.shape)
+        return spread.index_put((self.row, self.column + 1), values)
+
+
+def pad(trajectories: Sequence[Trajectory], indices: list[int], device: torch.device) -> PaddedBatch:
+    """Padding is token 0 on the right: causal attention never looks at it, so no mask is needed."""
+    longest = max(len(trajectories[index].token_ids) for index in indices)
+    token_ids = torch.zeros(len(indices), longest, dtype=torch.long)
+    mask = torch.zeros(len(indices), longest, dtype=torch.bool)
+    for row, index in enumerate(indices):
+        trajectory = trajectories[index]
+        length = len(trajectory.token_ids)
+        token_ids[row, :length] = torch.tensor(trajectory.token_ids)
+        mask[row, :length] = torch.tensor(trajectory.loss_mask, dtype=torch.bool)
+    if bool(mask[:, 0].any()):
+        raise ValueError("a trajectory begins with a sampled token: nothing predicts it, so it needs a prompt before it")
+    row, column = mask.nonzero(as_tuple=True)
+    target = token_ids[row, column]
+    return PaddedBatch(indices, *(part.to(device) for part in (token_ids, row, column - 1, target)))

@@ -1,0 +1,318 @@
+"""The local engine: one process, one module for sampling and training, on a CPU or one CUDA device."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn.functional import cross_entropy
+from torch.utils.checkpoint import checkpoint
+from transformers import AutoModelForCausalLM
+from transformers import GenerationConfig as HfGenerationConfig
+
+from environments.chat_format import ChatFormat
+from environments.episode import Episode
+from environments.task import Task
+from environments.trajectory import Trajectory
+from training.checkpoint import recover, whole_folder
+from training.config import Config, EngineConfig, LossConfig
+from training.engines.base import Sampling, Weighted
+from training.engines.batching import PaddedBatch, length_batches, pad
+from training.engines.generation import GenerationLimits, generate
+from training.engines.models import Policy
+from training.engines.optimisation import MasterWeights, Optimiser, OptimiserSettings, rl_settings, sft_settings
+from training.losses import Denominators, denominators, merge_metrics, policy_loss
+
+_STATE = "training_state.pt"
+_REFERENCE = "reference"
+_LOGIT_BUDGET = 2**26  # logits held at once (fp32: 256 MiB); more are recomputed in the backward pass
+
+Stage = Literal["sft", "rl"]
+
+
+def pick_device(engine: EngineConfig) -> torch.device:
+    """``auto`` is CUDA where there is one. Raises ValueError when CUDA is asked for and absent."""
+    if engine.device == "cuda" and not torch.cuda.is_available():
+        raise ValueError("engine.device is cuda and torch sees no CUDA device: set it to auto or cpu")
+    name = engine.device if engine.device != "auto" else ("cuda" if torch.cuda.is_available() else "cpu")
+    return torch.device(name)
+
+
+class LocalEngine:
+    """``base.Engine`` on one machine.
+
+    SFT and RL keep separate optimiser states and schedules. The KL reference is a frozen copy of the weights at the
+    first RL update that asks for one, so after an SFT stage it is the SFT model. ``episode`` may be replaced between
+    rollouts (another index, for a validation company).
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        policy: Policy,
+        chat: ChatFormat,
+        episode: Episode,
+        *,
+        sft: OptimiserSettings | None = None,
+    ) -> None:
+        """``sft``: optimiser of the SFT stage; None reads it from ``config``."""
+        if config.engine.num_threads is not None:
+            torch.set_num_threads(config.engine.num_threads)
+        self.policy = policy
+        self.episode = episode
+        self._config = config
+        self._chat = chat
+        self._settings: dict[Stage, OptimiserSettings] = {
+            "rl": rl_settings(config),
+            "sft": sft or sft_settings(config),
+        }
+        self._weights = MasterWeights(policy.model)
+        self._optimisers: dict[Stage, Optimiser] = {}
+        self._reference: Policy | None = None
+        self._version = 0
+        self._limits = GenerationLimits(
+            slots=config.engine.rollout_batch_size,
+            max_new_tokens=config.policy.generation.max_new_tokens,
+            max_total_tokens=config.policy.max_total_sequence_length,
+        )
+
+    @property
+    def policy_version(self) -> int:
+        """Calls that changed the weights so far."""
+        return self._version
+
+    def rollout(self, tasks: Sequence[Task], sampling: Sampling) -> list[Trajectory]:
+        return generate(
+            self.policy,
+            tasks,
+            episode=self.episode,
+            chat=self._chat,
+            sampling=sampling,
+            limits=self._limits,
+            policy_version=self._version,
+        )
+
+    def logprobs(self, trajectories: Sequence[Trajectory]) -> list[list[float]]:
+        return self._recompute(self.policy, trajectories)
+
+    def update(self, batch: Sequence[Weighted], loss: LossConfig) -> Mapping[str, float]:
+        """Means over the optimiser steps of the loss's metrics, ``grad_norm`` and ``lr``; counts are sums.
+
+        Raises ValueError for a batch without a sampled token.
+        """
+        batch = [item for item in batch if item.trajectory.sampled_tokens]
+        if not batch:
+            raise ValueError("update got no trajectory with a sampled token: nothing to train on, skip the step")
+        trajectories = [item.trajectory for item in batch]
+        steps = self._split(len(batch))
+        # With one optimiser step the weights before it are the present ones: no second forward pass is needed.
+        prev = self._recompute(self.policy, trajectories) if len(steps) > 1 else None
+        reference = None
+        if loss.reference_policy_kl_penalty > 0:
+            reference = self._recompute(self._reference_policy(), trajectories)
+        optimiser = self._optimiser("rl")
+        reports: list[dict[str, float]] = []
+        for members in steps:
+            lengths = [len(trajectories[index].token_ids) for index in members]
+            whole = denominators([trajectories[index].sampled_tokens for index in members], loss)
+            parts: list[dict[str, float]] = []
+            for places in length_batches(lengths, self._token_budget("train")):
+                indices = [members[place] for place in places]
+                parts.append(self._policy_backward(batch, trajectories, indices, loss, whole, prev, reference))
+            reports.append(merge_metrics(parts) | optimiser.step())
+        self._version += 1
+        report = {name: sum(each[name] for each in reports) / len(reports) for name in reports[0]}
+        report["skipped_steps"] = sum(each["skipped_steps"] for each in reports)
+        return report | {
+            "optimizer_steps": float(len(steps)),
+            "trained_tokens": float(sum(trajectory.sampled_tokens for trajectory in trajectories)),
+            "trained_trajectories": float(len(batch)),
+        }
+
+    def sft(self, trajectories: Sequence[Trajectory]) -> Mapping[str, float]:
+        """``loss`` is the mean over all sampled tokens (nats), ``token_accuracy`` that of the argmax."""
+        trajectories = [trajectory for trajectory in trajectories if trajectory.sampled_tokens]
+        if not trajectories:
+            raise ValueError("sft got no trajectory with a token whose loss_mask is 1: nothing to train on")
+        tokens = sum(trajectory.sampled_tokens for trajectory in trajectories)
+        total, right = 0.0, 0.0
+        lengths = [len(trajectory.token_ids) for trajectory in trajectories]
+        for indices in length_batches(lengths, self._token_budget("train")):
+            padded = pad(trajectories, indices, self.policy.device)
+            logprobs, correct = self._token_logprobs(self.policy, padded, temperature=1.0)
+            loss = -logprobs.sum() / tokens
+            loss.backward()  # pyright: ignore[reportUnknownMemberType]
+            self._weights.collect()
+            total += float(loss.detach())
+            right += float(correct.sum())
+        report = self._optimiser("sft").step()
+        self._version += 1
+        return report | {"loss": total, "token_accuracy": right / tokens, "trained_tokens": float(tokens)}
+
+    def sync_weights(self) -> None:
+        """Sampling and training use the same module."""
+
+    def save(self, path: Path) -> None:
+        """A Hugging Face folder (``AutoModelForCausalLM.from_pretrained`` reads it) plus the training state."""
+        with whole_folder(path) as folder:
+            model = self.policy.model
+            # The model's own sampling defaults are not ours, and some are refused by save_pretrained.
+            ends = {name: getattr(model.config, name, None) for name in ("bos_token_id", "eos_token_id", "pad_token_id")}
+            model.generation_config = HfGenerationConfig(**ends)
+            model.save_pretrained(folder)
+            self.policy.tokenizer.save_pretrained(folder)
+            if self._reference is not None:
+                self._reference.model.save_pretrained(folder / _REFERENCE)
+            torch.save(
+                {
+                    "policy_version": self._version,
+                    "optimisers": {stage: optimiser.state() for stage, optimiser in self._optimisers.items()},
+                    "masters": self._weights.state(),
+                },
+                folder / _STATE,
+            )
+
+    def load(self, path: Path) -> None:
+        """Raises FileNotFoundError when the folder was not written by ``save``, ValueError for another model's."""
+        recover(path.parent)
+        if not (path / _STATE).is_file():
+            raise FileNotFoundError(
+                f"{path} has no {_STATE}: it is not a checkpoint of this engine. To start from plain weights set "
+                "policy.model_name to the folder"
+            )
+        _load_weights(self.policy, path)
+        state: dict[str, Any] = torch.load(path / _STATE, map_location=self.policy.device, weights_only=True)
+        self._weights.load_state(state["masters"])
+        self._version = int(state["policy_version"])
+        self._optimisers = {}
+        for stage, saved in state["optimisers"].items():
+            self._optimiser(stage).load_state(saved)
+        self._reference = None
+        if (path / _REFERENCE).is_dir():
+            self._reference = _frozen_copy(self.policy)
+            _load_weights(self._reference, path / _REFERENCE)
+
+    def _optimiser(self, stage: Stage) -> Optimiser:
+        if stage not in self._optimisers:
+            model = self.policy.model
+            ends = {id(part.weight) for part in (model.get_input_embeddings(), model.get_output_embeddings()) if part}
+            names = frozenset(name for name, weight in model.named_parameters() if id(weight) in ends)
+            self._optimisers[stage] = Optimiser(self._weights, self._settings[stage], names)
+        return self._optimisers[stage]
+
+    def _reference_policy(self) -> Policy:
+        if self._reference is None:
+            self._reference = _frozen_copy(self.policy)
+        return self._reference
+
+    def _split(self, count: int) -> list[list[int]]:
+        """Members of each optimiser step: shuffled (a batch comes ordered by role and group), of nearly equal size.
+
+        The order depends on the seed and the version alone, so a resumed run repeats it.
+        """
+        wanted = self._config.policy.train_global_batch_size
+        if wanted is None or wanted >= count:
+            return [list(range(count))]
+        order = np.random.default_rng([self._config.grpo.seed, self._version]).permutation(count)
+        return [[int(index) for index in part] for part in np.array_split(order, -(-count // wanted))]
+
+    def _token_budget(self, kind: Literal["train", "logprob"]) -> int:
+        batching = self._config.policy.dynamic_batching
+        if not batching.enabled:
+            return self._config.policy.max_total_sequence_length  # one full-length trajectory at a time
+        return batching.train_mb_tokens if kind == "train" else batching.logprob_mb_tokens
+
+    def _policy_backward(
+        self,
+        batch: Sequence[Weighted],
+        trajectories: Sequence[Trajectory],
+        indices: list[int],
+        loss: LossConfig,
+        whole: Denominators,
+        prev: list[list[float]] | None,
+        reference: list[list[float]] | None,
+    ) -> dict[str, float]:
+        padded = pad(trajectories, indices, self.policy.device)
+        sampled, _ = self._token_logprobs(self.policy, padded, self._config.policy.generation.temperature)
+        current = padded.spread(sampled)
+        mask = padded.spread(torch.ones_like(sampled))
+
+        def column(values: Sequence[float]) -> Tensor:
+            return torch.tensor(values, dtype=current.dtype, device=current.device)
+
+        output = policy_loss(
+            current,
+            current.detach() if prev is None else _rows(prev, indices, current),
+            column([batch[index].advantage for index in indices]),
+            mask,
+            loss,
+            whole,
+            generation_logprobs=_rows([trajectory.logprobs for trajectory in trajectories], indices, current),
+            reference_logprobs=None if reference is None else _rows(reference, indices, current),
+            weights=column([batch[index].weight for index in indices]),
+        )
+        output.loss.backward()  # pyright: ignore[reportUnknownMemberType]
+        self._weights.collect()
+        return output.metrics
+
+    @torch.no_grad()
+    def _recompute(self, policy: Policy, trajectories: Sequence[Trajectory]) -> list[list[float]]:
+        lengths = [len(trajectory.token_ids) for trajectory in trajectories]
+        result: list[list[float]] = [[0.0] * length for length in lengths]
+        known = [index for index, trajectory in enumerate(trajectories) if trajectory.sampled_tokens]
+        for places in length_batches([lengths[index] for index in known], self._token_budget("logprob")):
+            padded = pad(trajectories, [known[place] for place in places], policy.device)
+            sampled, _ = self._token_logprobs(policy, padded, self._config.policy.generation.temperature)
+            for index, row in zip(padded.indices, padded.spread(sampled).tolist(), strict=True):
+                result[index] = row[: lengths[index]]
+        return result
+
+    def _token_logprobs(self, policy: Policy, padded: PaddedBatch, temperature: float) -> tuple[Tensor, Tensor]:
+        """Log-probs of the sampled tokens at ``temperature``, fp32 ``[sampled]``, and whether each is the argmax.
+
+        The vocabulary's part runs on the sampled tokens alone.
+        """
+        features = policy.features(padded.token_ids, use_cache=False)[padded.row, padded.column]
+
+        def score(features: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+            logits = policy.logits(features).float() / temperature
+            return -cross_entropy(logits, target, reduction="none"), logits.detach().argmax(dim=-1) == target
+
+        rows = max(_LOGIT_BUDGET // policy.model.config.vocab_size, 1)
+        if len(features) <= rows:
+            return score(features, padded.target)
+        parts = [
+            checkpoint(score, some, target, use_reentrant=False)
+            for some, target in zip(features.split(rows), padded.target.split(rows), strict=True)
+        ]
+        return torch.cat([part[0] for part in parts]), torch.cat([part[1] for part in parts])
+
+
+def _rows(values: Sequence[Sequence[float]], indices: Sequence[int], like: Tensor) -> Tensor:
+    """Rows of unequal length to a tensor shaped as ``like``, 0 on the padding."""
+    rows = torch.zeros(like.shape, dtype=like.dtype)
+    for row, index in enumerate(indices):
+        rows[row, : len(values[index])] = torch.tensor(values[index], dtype=like.dtype)
+    return rows.to(like.device)
+
+
+def _frozen_copy(policy: Policy) -> Policy:
+    model = policy.model
+    copy = type(model)(model.config).to(device=model.device, dtype=model.dtype).eval()
+    copy.load_state_dict(model.state_dict())
+    copy.requires_grad_(False)
+    return Policy(model=copy, tokenizer=policy.tokenizer, split_head=policy.split_head)
+
+
+def _load_weights(policy: Policy, path: Path) -> None:
+    saved = AutoModelForCausalLM.from_pretrained(path, dtype=policy.model.dtype)
+    try:
+        policy.model.load_state_dict(saved.state_dict())
+    except RuntimeError as error:
+        raise ValueError(
+            f"the weights in {path} are of another model than the one configured (policy.model_name): {error}"
+        ) from error

