@@ -19,12 +19,13 @@ import time
 from email import message_from_bytes
 from pathlib import Path
 
+from rich.console import Console
+from rich.table import Table
+
 from corpus_index.backends import open_writer
 from corpus_index.pipeline import CleaningOptions, prepare
 from corpus_index.sources import read_items
 from corpus_index.sources.items import RawMail
-from rich.console import Console
-from rich.table import Table
 
 
 def parse_alone(source: str) -> dict[str, float]:

@@ -31,7 +31,7 @@ from training.engines.local import LocalEngine
 from training.engines.models import load_policy
 from training.engines.optimisation import OptimiserSettings
 from training.experts import demonstrations
-from training.recipe import seed_text
+from training.game import seed_text
 from training.tokenizer import train_tokenizer
 
 FIRST_COMPANY = 100_000

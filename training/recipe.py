@@ -1,10 +1,81 @@
-"""From a resolved config to the objects of a run."""
+"""From a resolved config to the objects of a run: the corpus, the tools, the engine."""
 
 from __future__ import annotations
 
-from corpus_index.document import Document
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from corpus_index.backends import open_index, open_memory_index, open_writer
+from corpus_index.backends.base import IndexUnavailable, SearchIndex
+from corpus_index.pipeline import prepare
+from corpus_index.sources.company import Company, parse_spec
+from environments.chat_format import ChatFormat
+from environments.episode import Episode
+from environments.tools import ToolBox
+from rewards.judge import RuleJudge
+from training.config import Config
+from training.engines.local import LocalEngine, pick_device
+from training.engines.models import load_policy
+from training.game import Board
+
+COMPANY = "company:"
 
 
-def seed_text(mail: Document) -> str:
-    """What a Proposer starts from: a mail it can open."""
-    return f"{mail.id} | {mail.subject}"
+def run_folder(config: Config) -> Path:
+    return Path(config.logger.log_dir) / config.logger.run_name
+
+
+def open_board(config: Config, say: Callable[[str], None]) -> Board:
+    """Open the run's index, or build it from ``corpus.source`` first. Raises SourceError or IndexUnavailable."""
+    locator = config.corpus.index or f"embedded:{run_folder(config) / 'index'}"
+    try:
+        index = open_index(locator)
+    except IndexUnavailable:
+        say(f"building {locator} from {config.corpus.source}")
+        documents, report = prepare(config.corpus.source, config.corpus.cleaning)
+        open_writer(locator).build(documents)
+        say(report.render())
+        index = open_index(locator)
+    return Board(index, tuple(index.ids()), company_of(config.corpus.source))
+
+
+def company_of(source: str) -> Company | None:
+    """The facts behind a synthetic corpus; None for a real one."""
+    return Company(parse_spec(source.removeprefix(COMPANY))) if source.startswith(COMPANY) else None
+
+
+def company_index(source: str) -> SearchIndex:
+    """A synthetic company's mails, cleaned and indexed in memory."""
+    documents, _ = prepare(source)
+    return open_memory_index(documents)
+
+
+def make_judge(config: Config) -> RuleJudge:
+    return RuleJudge(config.rewards.answers)
+
+
+@dataclass(frozen=True)
+class Players:
+    """The engine and how it talks: ``episode(index)`` puts the same tools and prompts over another corpus."""
+
+    engine: LocalEngine
+    chat: ChatFormat
+    config: Config
+
+    def episode(self, index: SearchIndex) -> Episode:
+        return make_episode(self.config, self.chat, index)
+
+
+def make_episode(config: Config, chat: ChatFormat, index: SearchIndex) -> Episode:
+    return Episode(ToolBox(index, config.tools, special_tokens=chat.special_tokens()), config.env)
+
+
+def make_players(config: Config, index: SearchIndex) -> Players:
+    """Raises ValueError for an engine that is not there, FileNotFoundError for missing weights."""
+    if config.engine.name != "local":
+        raise ValueError(f"engine.name {config.engine.name}: this engine is not there yet; use local")
+    policy = load_policy(config.policy, device=pick_device(config.engine), seed=config.grpo.seed)
+    chat = ChatFormat(policy.tokenizer)
+    engine = LocalEngine(config, policy, chat, make_episode(config, chat, index))
+    return Players(engine, chat, config)

@@ -15,6 +15,7 @@ from dataclasses import fields
 from datetime import datetime
 from importlib.metadata import version
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TypeVar, cast
 
 import tantivy
@@ -84,9 +85,15 @@ class EmbeddedIndex:
             raise IndexUnavailable(f"{path} was built as {found}, this version reads {FORMAT}; {rebuild}")
 
         def load() -> EmbeddedIndex:
-            index = tantivy.Index.open(str(path / SEGMENTS))
-            _register(index)
-            return cls(index, f"embedded:{path}", path)
+            # The engine takes a lock file where it opens an index. A folder of links keeps readers from writing into
+            # the index: it may lie on a read-only disk. Everything is mapped once the searcher exists.
+            with TemporaryDirectory(prefix="futari-index-") as view:
+                for file in (path / SEGMENTS).absolute().iterdir():
+                    if not file.name.endswith(".lock"):
+                        (Path(view) / file.name).symlink_to(file)
+                index = tantivy.Index.open(view)
+                _register(index)
+                return cls(index, f"embedded:{path}", path)
 
         opened = _guarded(load, f"the index at {path} is damaged; {rebuild}")
         held, written = opened.stats().documents, metadata["documents"]

@@ -193,10 +193,12 @@ class Company:
             w.chatter(people, projects)
         for draft in rng.sample([d for d in told if d.facts], round(spec.forwards * len(told))):
             w.forward(draft)
-        for draft in rng.sample(told, round(spec.duplicates * len(told))):
-            draft.sender = rng.choice(people)  # a copy is the same mail in another mailbox, so the same sender
-            w.drafts.append(_Draft(draft.subject, draft.body, draft.date, draft.facts, draft.thread, draft.sender))
+        copied = rng.sample(told, round(spec.duplicates * len(told)))
         rng.shuffle(w.drafts)
+        # Copies come last, so cleaning keeps the originals, whose ids the facts name.
+        for draft in copied:
+            draft.sender = rng.choice(people)
+            w.drafts.append(_Draft(draft.subject, draft.body, draft.date, (), draft.thread, draft.sender))
         return w.drafts
 
     def _document(self, document_id: str, draft: _Draft, mailbox: str, to: str) -> Document:

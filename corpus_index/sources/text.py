@@ -73,8 +73,8 @@ def tidy(text: str) -> str:
     return text.translate(_NOT_TEXT)
 
 
-_SOFT_BREAK = re.compile(rb"=\r?\n")
-_ESCAPE = re.compile(rb"=(?:[0-9A-Fa-f]{2}|[ \t]*\r?\n)")
+# What an encoder writes: "=" itself, bytes over 127, a space or tab at the end of a line, a tab, a soft line break.
+_ESCAPE = re.compile(rb"=(?:3D|[89A-F][0-9A-F]|20(?=\r?\n|\Z)|09(?![0-9/])|[ \t]*\r?\n)")
 _LONG_SOFT_BREAK = re.compile(rb"(?m)^(.{60,79})=\r?\n")
 _TRAILING_SPACE = re.compile(rb"=20(?=\r?\n|\Z)")
 _TAB = re.compile(rb"=09(?![0-9A-Za-z])")
@@ -83,9 +83,10 @@ _TAB = re.compile(rb"=09(?![0-9A-Za-z])")
 def repair_quoted_printable(body: bytes) -> bytes:
     """Undo quoted-printable in a body that was declared plain.
 
-    Where every ``=`` of the body starts an escape, and one ends a line as only that encoding does, the whole body is
-    decoded. Otherwise it is mixed, and ``=20`` may be half of ``year=2001``: only what cannot be text is undone, which
-    is ``=20`` at the end of a line, a lone ``=09``, and soft breaks after lines of the encoder's length.
+    Where every ``=`` of the body starts an escape that an encoder would write, and one ends a line as only that
+    encoding does, the whole body is decoded. Otherwise it is mixed, and ``=20`` may be half of ``year=2001``: only what
+    cannot be text is undone, which is ``=20`` at the end of a line, a lone ``=09``, and soft breaks after lines of the
+    encoder's length.
     """
     if b"=" not in body:
         return body

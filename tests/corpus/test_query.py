@@ -142,7 +142,7 @@ _ARGUMENTS = st.dictionaries(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(kind=st.sampled_from(["keyword", "bool"]), arguments=_ARGUMENTS)
 def test_any_json_gives_a_query_or_one_line(kind, arguments) -> None:
     try:

@@ -1,0 +1,55 @@
+"""Self-play, from a recipe to a table: uv run examples/run_selfplay.py --config examples/configs/NAME.yaml [key=value]
+
+The same command resumes a run that was killed. ``--fresh`` deletes the run folder first.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import sys
+from pathlib import Path
+
+from rich.console import Console
+
+from evaluation.evaluator import benchmark, validation
+from evaluation.report import comparison_table, stored_results, write_report
+from evaluation.runner import store_result
+from training.config_load import ConfigError, load_config
+from training.loop import run
+from training.recipe import make_judge, make_players, open_board, run_folder
+from training.runlog import RunLog, RunLogError
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--config", required=True, type=Path)
+    parser.add_argument("--fresh", action="store_true", help="delete the run folder and start over")
+    args, overrides = parser.parse_known_args()
+    try:
+        config = load_config(args.config, overrides)
+    except ConfigError as error:
+        sys.exit(f"error: {error}")
+    folder = run_folder(config)
+    if args.fresh:
+        shutil.rmtree(folder, ignore_errors=True)
+    with RunLog.of(config) as log:
+        board = open_board(config, log.say)
+        players = make_players(config, board.index)
+        judge = make_judge(config)
+        fixed, held_out = benchmark(players, judge), validation(players, judge)
+
+        def measure(step: int, label: str) -> None:
+            result = fixed()
+            store_result(folder, result, step=step, label=label)
+            log.write_metrics(step, result.metrics("eval"), phase="eval")
+
+        run(players, board, judge, log, validate=lambda: held_out().metrics("val"), benchmark=measure)
+        report = write_report(folder)
+    results = {label: result for _, label, result in stored_results(folder)}
+    Console().print(comparison_table(results)[0])
+    Console().print(f"report: {report}\ncurve:  {folder / 'curve.png'}\nrun:    {folder}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,120 @@
+"""The board that self-play is played on: a corpus, the tools over it, and what may be known about its facts."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from corpus_index.backends.base import SearchIndex
+from corpus_index.document import Document
+from corpus_index.sources.company import Company, CompanyQuestion, chains
+from environments.task import Role, Task
+from rewards.answers import Verdict
+from rewards.judge import Judge
+from training.config import Config
+
+SeedKind = Literal["mail", "subject", "person"]
+
+
+def seed_text(mail: Document, kind: SeedKind = "mail") -> str:
+    """What a Proposer group starts from: a mail it can open, a subject, or a person."""
+    if kind == "mail":
+        return f"{mail.id} | {mail.subject}"
+    return mail.subject if kind == "subject" else mail.sender_name or mail.sender
+
+
+@dataclass(frozen=True)
+class Board:
+    """``ids`` are all mails, in order. ``company`` is the oracle where the corpus is synthetic: rewards never see it,
+    only the log and the fixed-question control do."""
+
+    index: SearchIndex
+    ids: tuple[str, ...]
+    company: Company | None = None
+
+    def proposer_tasks(self, config: Config, step: int, rng: random.Random) -> list[Task]:
+        """``proposer_prompts_per_step`` groups of ``proposer_generations`` equal tasks, each group with its own seed."""
+        play = config.selfplay
+        seeds = rng.sample(self.ids, min(play.proposer_prompts_per_step, len(self.ids)))
+        tasks: list[Task] = []
+        for k, mail_id in enumerate(seeds):
+            mail = self.index.read(mail_id)
+            if mail is None:
+                raise LookupError(f"mail {mail_id} is in the index's list but cannot be read; rebuild the index")
+            task = Task(
+                role=Role.PROPOSER,
+                group_id=f"{step}/p{k}",
+                hops=draw_hops(play.hops, rng),
+                seed=seed_text(mail, play.seeds),
+                tool_variant=rng.randrange(play.tool_variants),
+            )
+            tasks += [task] * play.proposer_generations
+        return tasks
+
+    def fixed_tasks(self, config: Config, step: int, rng: random.Random) -> list[Task]:
+        """Ground-truth questions for the control: ``num_prompts_per_step`` groups of ``num_generations_per_prompt``."""
+        if self.company is None:
+            raise ValueError(
+                f"selfplay.mode fixed needs questions with known answers and corpus.source is {config.corpus.source}; "
+                "use a company: source or selfplay.mode selfplay"
+            )
+        tasks: list[Task] = []
+        for k in range(config.grpo.num_prompts_per_step):
+            question = random_question(self.company, draw_hops(config.selfplay.hops, rng), rng)
+            task = Task(
+                role=Role.SOLVER,
+                group_id=f"{step}/s{k}",
+                hops=question.hops,
+                question=question.question,
+                answer=question.answer,
+                evidence=question.evidence,
+                tool_variant=rng.randrange(config.selfplay.tool_variants),
+            )
+            tasks += [task] * config.grpo.num_generations_per_prompt
+        return tasks
+
+
+def draw_hops(shares: dict[int, float], rng: random.Random) -> int:
+    return rng.choices(list(shares), list(shares.values()))[0]
+
+
+def random_question(company: Company, hops: int, rng: random.Random) -> CompanyQuestion:
+    """Uniform over relation chains, then over the entities they can start from."""
+    from corpus_index.sources.company_words import RELATIONS
+
+    options = chains(hops)
+    while True:
+        chain = rng.choice(options)
+        question = company.question(rng, rng.choice(company.entities[RELATIONS[chain[0]].domain]), chain)
+        if question is not None:
+            return question
+
+
+@dataclass(frozen=True, slots=True)
+class Truth:
+    """What the company's facts say of a proposed question: ``right`` key, and the ``hops`` it really has."""
+
+    right: bool
+    hops: int
+
+
+def truth_of(company: Company, question: str, answer: str, judge: Judge) -> Truth:
+    """A question outside the company's wordings, or about nothing that exists, counts as not right with 0 hops."""
+    parsed = company.parse(question)
+    if parsed is None:
+        return Truth(False, 0)
+    return Truth(judge.judge(question, answer, parsed.answer) is Verdict.RIGHT, parsed.hops)
+
+
+def truth_metrics(truths: Sequence[tuple[int, Truth]]) -> dict[str, float]:
+    """``truths`` pairs the hops asked for with the facts' verdict, over the questions the checks accepted."""
+    if not truths:
+        return {}
+    n = len(truths)
+    return {
+        "proposals/true_rate": sum(t.right for _, t in truths) / n,
+        "proposals/true_hops_rate": sum(t.right and t.hops == asked for asked, t in truths) / n,
+        "proposals/hops2_share": sum(t.right and t.hops == 2 for _, t in truths) / n,
+    }

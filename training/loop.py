@@ -1,0 +1,97 @@
+"""A whole run: warm start, self-play steps, validation, checkpoints, and an exact resume."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+from corpus_index.backends import open_memory_index
+from corpus_index.sources.company import Company, CompanySpec
+from environments.trajectory import Trajectory
+from rewards.judge import Judge
+from training.checkpoint import CheckpointManager
+from training.config import Config
+from training.experts import demonstrations
+from training.game import Board, seed_text
+from training.recipe import Players
+from training.runlog import SFT, RunLog
+from training.selfplay import train_step
+
+Validate = Callable[[], Mapping[str, float]]
+Benchmark = Callable[[int, str], None]
+FIRST_SFT_COMPANY = 50_000  # apart from every seed that a recipe would name
+
+
+def run(
+    players: Players, board: Board, judge: Judge, log: RunLog, *, validate: Validate, benchmark: Benchmark
+) -> None:
+    """``validate`` measures the held-out company; ``benchmark(step, label)`` measures and stores the fixed benchmark.
+
+    Killed at any moment and started again, the run goes on from its last checkpoint and writes the same metrics.
+    """
+    config, engine = players.config, players.engine
+    manager = checkpoints(config, log.folder)
+    found = manager.resume(engine)
+    if found is None:
+        log.truncate_after(0, phase=SFT)
+        benchmark(-1, "base model")
+        warm_start(players, log)
+        benchmark(0, "SFT warm start" if config.sft.max_num_steps else "start")
+        if config.grpo.val_at_start:
+            log.step(0, validate(), phase="val")
+        manager.save(0, engine, {})
+    else:
+        log.truncate_after(found.step)
+        log.say(f"resumed from {found.path}")
+    for step in range((found.step if found else 0) + 1, config.grpo.max_num_steps + 1):
+        report = train_step(engine, board, judge, config, step)
+        log.step(step, report.metrics, seconds=report.seconds)
+        log.write_samples(step, report.samples)
+        last = step == config.grpo.max_num_steps
+        metric: float | None = None
+        if (config.grpo.val_period and step % config.grpo.val_period == 0) or (last and config.grpo.val_at_end):
+            started = time.monotonic()
+            values = validate()
+            log.step(step, values, phase="val", seconds={"total": time.monotonic() - started})
+            metric = values.get("val/overall/accuracy")
+        if config.checkpointing.enabled and (manager.due(step) or last):
+            manager.save(step, engine, {}, metric=metric)
+    benchmark(config.grpo.max_num_steps, config.selfplay.mode)
+
+
+def checkpoints(config: Config, folder: Path) -> CheckpointManager:
+    part = config.checkpointing
+    return CheckpointManager(
+        Path(part.checkpoint_dir) if part.checkpoint_dir else folder / "checkpoints",
+        keep_top_k=part.keep_top_k, save_period=part.save_period, higher_is_better=part.higher_is_better,
+    )  # fmt: skip
+
+
+def warm_start(players: Players, log: RunLog) -> None:
+    """``sft.max_num_steps`` steps on scripted experts of both roles, over companies that no run uses."""
+    config, engine = players.config, players.engine
+    part = config.sft
+    streams = [_demonstrations(players, FIRST_SFT_COMPANY + part.seed * 1000 + k) for k in range(part.companies)]
+    rng = random.Random(part.seed)
+    for step in range(1, part.max_num_steps + 1):
+        started = time.monotonic()
+        batch = [next(rng.choice(streams)) for _ in range(part.trajectories_per_step)]
+        metrics = engine.sft(batch)
+        if step % 10 == 0 or step == part.max_num_steps:
+            seconds = {"total": time.monotonic() - started}
+            log.step(step, {f"sft/{k}": v for k, v in metrics.items()}, phase=SFT, seconds=seconds)
+        else:
+            log.write_metrics(step, {f"sft/{k}": v for k, v in metrics.items()}, phase=SFT)
+
+
+def _demonstrations(players: Players, seed: int) -> Iterator[Trajectory]:
+    company = Company(CompanySpec(seed=seed, duplicates=0.0))
+    part = players.config.sft
+    return demonstrations(
+        company, players.episode(open_memory_index(company.documents())), players.chat, random.Random(seed),
+        proposer_share=part.proposer_share, proposer_hops=part.proposer_hops, solver_hops=part.solver_hops,
+        seed_text=lambda mail: seed_text(mail, players.config.selfplay.seeds),
+        variants=players.config.selfplay.tool_variants,
+    )  # fmt: skip

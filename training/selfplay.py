@@ -1,0 +1,244 @@
+"""One step of self-play: propose -> solve -> reward -> select -> update -> report.
+
+The same weights play both roles. Proposers explore the corpus and hand in questions; every valid question becomes a
+Solver group; Solvers are paid for right answers, Proposers for questions that Solvers answer sometimes; one update
+moves both roles, each divided by its own tokens.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from environments.task import Role, Task
+from environments.trajectory import Trajectory
+from rewards.breakdown import RewardBreakdown
+from rewards.judge import Judge
+from rewards.proposer import Refusal, check_proposal, proposer_reward
+from rewards.solver import solver_reward
+from training.advantages import count_groups, group_advantages
+from training.config import Config
+from training.engines.base import Engine, Sampling, Weighted
+from training.game import Board, Truth, truth_metrics, truth_of
+from training.losses import role_weights
+from training.mismatch import beyond_threshold, mismatch_metrics, sequence_errors
+from training.samples import Record, trajectory_record
+from training.selection import out_of_group, select
+
+
+@dataclass
+class StepReport:
+    """``seconds`` by part of the step; ``samples`` are all rollouts with their rewards."""
+
+    metrics: dict[str, float] = field(default_factory=dict[str, float])
+    seconds: dict[str, float] = field(default_factory=dict[str, float])
+    samples: list[Record] = field(default_factory=list[Record])
+
+
+@dataclass(frozen=True, slots=True)
+class Proposals:
+    """Aligned ``[proposals]``. ``group_of`` names the Solver group of a question that was sent on, else None; proposals
+    with the same question and key share one."""
+
+    trajectories: list[Trajectory]
+    refusals: list[Refusal | None]
+    group_of: list[str | None]
+
+
+def train_step(engine: Engine, board: Board, judge: Judge, config: Config, step: int) -> StepReport:
+    """All draws come from ``grpo.seed`` and ``step``, so a resumed run repeats the unbroken one."""
+    report = StepReport()
+    clock = _Clock(report.seconds)
+    rng = random.Random(f"{config.grpo.seed}/{step}")
+    if config.selfplay.mode == "selfplay":
+        with clock("propose"):
+            proposals = _propose(engine, board, config, step, rng)
+        solver_tasks = _solver_tasks(proposals, config, rng)
+    else:
+        proposals = Proposals([], [], [])
+        solver_tasks = board.fixed_tasks(config, step, rng)
+    with clock("solve"):
+        solved = engine.rollout(solver_tasks, _sampling(config, step, 1))
+    with clock("reward"):
+        solver_pay = [solver_reward(t, judge, config.rewards.solver) for t in solved]
+        trajectories = [*proposals.trajectories, *solved]
+        pay = [*_proposer_pay(proposals, solved, solver_pay, config), *solver_pay]
+        advantages = _advantages(trajectories, pay, config)
+    with clock("logprobs"):
+        alive = [i for i, a in enumerate(advantages) if a != 0]
+        recomputed = engine.logprobs([trajectories[i] for i in alive])
+        errors = sequence_errors([trajectories[i] for i in alive], recomputed)
+        flags = dict(zip(alive, beyond_threshold(errors, config.grpo.seq_logprob_error_threshold), strict=True))
+    selection = select(
+        trajectories, pay, advantages, config.grpo,
+        logprob_error=[flags.get(i, False) for i in range(len(trajectories))],
+    )  # fmt: skip
+    with clock("update"):
+        report.metrics |= _update(engine, trajectories, advantages, selection.kept, config)
+        engine.sync_weights()
+    report.metrics |= selection.metrics | mismatch_metrics([trajectories[i] for i in alive], recomputed)
+    report.metrics |= _game_metrics(trajectories, pay)
+    report.metrics |= _proposal_metrics(proposals, board, judge)
+    kept = set(selection.kept)
+    report.samples = [
+        trajectory_record(t, p, advantages[i] if i in kept else None)
+        for i, (t, p) in enumerate(zip(trajectories, pay, strict=True))
+    ]
+    report.seconds["total"] = sum(report.seconds.values())
+    return report
+
+
+def _propose(engine: Engine, board: Board, config: Config, step: int, rng: random.Random) -> Proposals:
+    tasks = board.proposer_tasks(config, step, rng)
+    trajectories = engine.rollout(tasks, _sampling(config, step, 0))
+    checks = config.rewards.proposer.checks
+    refusals = [check_proposal(t, board.index.read, checks) for t in trajectories]
+    # Equal questions of one step are one question: its Solvers would only measure the same thing twice.
+    distinct: dict[tuple[str, str], list[int]] = {}
+    for i, (t, refusal) in enumerate(zip(trajectories, refusals, strict=True)):
+        if refusal is None and t.submission is not None and not out_of_group(t, RewardBreakdown({}, {})):
+            distinct.setdefault((t.submission.question, t.submission.answer), []).append(i)
+    sent = rng.sample(list(distinct.values()), min(config.selfplay.max_solver_groups, len(distinct)))
+    group_of: list[str | None] = [None] * len(trajectories)
+    for k, members in enumerate(sent):
+        for i in members:
+            group_of[i] = f"{step}/s{k}"
+    return Proposals(trajectories, refusals, group_of)
+
+
+def _solver_tasks(proposals: Proposals, config: Config, rng: random.Random) -> list[Task]:
+    tasks: list[Task] = []
+    done: set[str] = set()
+    for t, group in zip(proposals.trajectories, proposals.group_of, strict=True):
+        if group is None or group in done or t.submission is None:
+            continue
+        done.add(group)
+        task = Task(
+            role=Role.SOLVER,
+            group_id=group,
+            hops=t.task.hops,
+            question=t.submission.question,
+            answer=t.submission.answer,
+            evidence=t.submission.evidence,
+            tool_variant=rng.randrange(config.selfplay.tool_variants),
+            parent=t.uid,
+        )
+        tasks += [task] * config.selfplay.solver_generations
+    return tasks
+
+
+def _proposer_pay(
+    proposals: Proposals, solved: Sequence[Trajectory], solver_pay: Sequence[RewardBreakdown], config: Config
+) -> list[RewardBreakdown]:
+    outcomes: dict[str, list[RewardBreakdown]] = {}
+    for t, pay in zip(solved, solver_pay, strict=True):
+        outcomes.setdefault(t.group_id, []).append(pay)
+    return [
+        proposer_reward(t, refusal, outcomes[group] if group is not None else (), config.rewards.proposer)
+        for t, refusal, group in zip(proposals.trajectories, proposals.refusals, proposals.group_of, strict=True)
+    ]
+
+
+def _advantages(trajectories: Sequence[Trajectory], pay: Sequence[RewardBreakdown], config: Config) -> list[float]:
+    return group_advantages(
+        [p.total for p in pay],
+        [t.group_id for t in trajectories],
+        [out_of_group(t, p) for t, p in zip(trajectories, pay, strict=True)],
+        config.grpo,
+        roles=[t.role for t in trajectories],
+    )
+
+
+def _update(
+    engine: Engine, trajectories: Sequence[Trajectory], advantages: Sequence[float], kept: Sequence[int], config: Config
+) -> dict[str, float]:
+    """Nothing to learn from is no error: the step is counted and the weights stay."""
+    if not kept:
+        return {"update/skipped": 1.0}
+    chosen = [trajectories[i] for i in kept]
+    weights = role_weights(
+        [t.role for t in chosen], [t.sampled_tokens for t in chosen],
+        config.selfplay.role_weights.model_dump(), config.loss_fn,
+    )  # fmt: skip
+    batch = [Weighted(t, advantages[i], w) for i, t, w in zip(kept, chosen, weights, strict=True)]
+    metrics = engine.update(batch, config.loss_fn)
+    return {f"update/{name}": value for name, value in metrics.items()} | {"update/skipped": 0.0}
+
+
+def _game_metrics(trajectories: Sequence[Trajectory], pay: Sequence[RewardBreakdown]) -> dict[str, float]:
+    metrics: dict[str, float] = {}
+    for role in Role:
+        mine = [(t, p) for t, p in zip(trajectories, pay, strict=True) if t.role is role]
+        if not mine:
+            continue
+        counted = [p for t, p in mine if not out_of_group(t, p)]
+        if counted:
+            metrics[f"reward/{role}/total"] = sum(p.total for p in counted) / len(counted)
+            for name in counted[0].components:
+                metrics[f"reward/{role}/{name}"] = sum(p.components[name] for p in counted) / len(counted)
+        groups = count_groups(
+            [p.total for _, p in mine], [t.group_id for t, _ in mine], [out_of_group(t, p) for t, p in mine]
+        )
+        calls = sum(len(t.events) for t, _ in mine)
+        metrics |= {
+            f"groups/{role}/all": float(groups.groups),
+            f"groups/{role}/zero_variance": float(groups.zero_variance),
+            f"groups/{role}/all_masked": float(groups.all_masked),
+            f"groups/{role}/kept": float(
+                groups.groups - groups.zero_variance - groups.all_masked - groups.singletons
+            ),
+            f"tokens/{role}": float(sum(t.sampled_tokens for t, _ in mine)),
+            f"episode/{role}/turns": sum(len(t.turn_starts) for t, _ in mine) / len(mine),
+            f"episode/{role}/tool_error_rate": sum(bool(e.error) for t, _ in mine for e in t.events) / max(calls, 1),
+            f"episode/{role}/submitted_rate": sum(t.submission is not None for t, _ in mine) / len(mine),
+        }
+    return metrics
+
+
+def _proposal_metrics(proposals: Proposals, board: Board, judge: Judge) -> dict[str, float]:
+    total = len(proposals.trajectories)
+    if not total:
+        return {}
+    accepted = [t for t, refusal in zip(proposals.trajectories, proposals.refusals, strict=True) if refusal is None]
+    reasons = Counter(refusal for refusal in proposals.refusals if refusal is not None)
+    metrics = {f"proposals/refusal/{reason}": reasons[reason] / total for reason in Refusal}
+    questions = {(t.submission.question, t.submission.answer) for t in accepted if t.submission is not None}
+    sent = {group for group in proposals.group_of if group is not None}
+    metrics |= {
+        "proposals/valid_rate": len(accepted) / total,
+        "proposals/distinct_rate": len(questions) / max(len(accepted), 1),
+        "proposals/unsolved_budget": float(len(questions) - len(sent)),
+    }
+    if board.company is not None:
+        truths: list[tuple[int, Truth]] = [
+            (t.task.hops, truth_of(board.company, t.submission.question, t.submission.answer, judge))
+            for t in accepted
+            if t.submission is not None
+        ]
+        metrics |= truth_metrics(truths)
+    return metrics
+
+
+def _sampling(config: Config, step: int, phase: int) -> Sampling:
+    seed = random.Random(f"{config.grpo.seed}/{step}/{phase}").getrandbits(48)
+    return Sampling(temperature=config.policy.generation.temperature, seed=seed)
+
+
+class _Clock:
+    """``with clock("solve"):`` adds the block's seconds under that name."""
+
+    def __init__(self, seconds: dict[str, float]) -> None:
+        self._seconds = seconds
+
+    def __call__(self, name: str) -> _Clock:
+        self._name = name
+        return self
+
+    def __enter__(self) -> None:
+        self._started = time.monotonic()
+
+    def __exit__(self, *_: object) -> None:
+        self._seconds[self._name] = self._seconds.get(self._name, 0.0) + time.monotonic() - self._started
