@@ -9,13 +9,13 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from corpus_index.dedup import Fingerprint, NearDuplicates, fingerprint, raw_key
+from corpus_index.dedup import NearDuplicates, raw_key
 from corpus_index.document import Document
+from corpus_index.prepared import Prepared, prepare_item
 from corpus_index.sources.items import DEFAULT_MAX_BYTES, Item, Mail, RawMail, Unread
-from corpus_index.sources.mail import document_id, parse_mail
-from corpus_index.threads import Threads, Trace, trace
+from corpus_index.sources.mail import document_id
+from corpus_index.threads import Threads
 
-EMPTY = "empty"
 EXACT_DUPLICATE = "exact_duplicate"
 NEAR_DUPLICATE = "near_duplicate"
 _EXAMPLES = 3
@@ -106,25 +106,6 @@ class CleaningReport:
 
 def _share(count: int, total: int) -> str:
     return f"  {100 * count / total:5.1f} %" if total else ""
-
-
-@dataclass(frozen=True, slots=True)
-class Prepared:
-    """A mail with all that cleaning needs of it, made where the mail was parsed."""
-
-    mail: Mail
-    mark: Fingerprint
-    trace: Trace
-
-
-def prepare_item(item: Item) -> Prepared | Unread:
-    """Parse and fingerprint one item; pure, so it runs in any process. Never raises."""
-    mail = parse_mail(item) if isinstance(item, RawMail) else item
-    if isinstance(mail, Unread):
-        return mail
-    if not mail.document.body.strip() and not mail.document.subject:
-        return Unread(mail.document.source, EMPTY)
-    return Prepared(mail, fingerprint(mail.document), trace(mail.document))
 
 
 def clean(

@@ -6,7 +6,7 @@ import re
 
 _PREFIX = re.compile(r"\s*(?:(?:re|fw|fwd|aw|wg|sv|tr|antwort)\s*(?:\[\d+\]|\(\d+\))?\s*[::]\s*)+", re.IGNORECASE)
 _SPACE = re.compile(r"\s+")
-_STAMP = r"\d{1,2}/\d{1,2}/\d{2,4}[ ]\d{1,2}:\d{2}(?::\d{2})?[ ][AP]M"
+_STAMP = r"\d{1,2}[/-]\d{1,2}[/-]\d{2,4}[ ]+\n?\d{1,2}:\d{2}(?::\d{2})?[ ][AP]M"
 # (text that every such marker holds, pattern from a line start, lines by which the pattern may begin above the text).
 _MARKERS: tuple[tuple[str, re.Pattern[str], int], ...] = (
     ("-Original ", re.compile(r"[ \t>]*-{2,}[ ]?Original (?:Message|Appointment)\b"), 0),
@@ -17,7 +17,7 @@ _MARKERS: tuple[tuple[str, re.Pattern[str], int], ...] = (
     (" wrote:", re.compile(r"[ \t]*On [^\n]{4,120}(?:\n[^\n]{1,80})? wrote:[ \t]*(?:\n|$)"), 1),
     ("From:", re.compile(r"(?:[ \t]*_{20,}[ \t]*\n)?[ \t]*From:[ \t][^\n]+\n[ \t]*(?:Sent|Date|To):"), 1),
     # Lotus Notes: a name, a date line, and To: indented by tabs; or "name on date".
-    ("To:", re.compile(rf"[^\n]{{2,90}}(?:\n[ \t]*|[ ]on[ ]|[ ]){_STAMP}[ \t]*\n(?:[ \t]*\n){{0,2}}[ \t]*To:"), 4),
+    ("To:", re.compile(rf"[^\n]{{2,90}}(?:\n\s*|[ ]on[ ]|[ ]){_STAMP}\s*\n(?:Please respond to[^\n]*\n)?[ \t]*To:"), 5),
 )
 
 

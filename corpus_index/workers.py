@@ -19,7 +19,7 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import BinaryIO, cast
 
-from corpus_index.cleaning import Prepared, prepare_item
+from corpus_index.prepared import Prepared, prepare_item
 from corpus_index.sources.items import Item, RawMail, Unread
 
 _CHUNK_ITEMS = 200
@@ -42,9 +42,7 @@ def prepare_items(items: Iterable[Item], workers: int | None) -> Iterator[Prepar
         head = list(_first(source))
         source = chain(head, source)
         workers = min(os.cpu_count() or 1, 8) if len(head) >= _POOL_FROM else 0
-    if workers == 0:
-        return map(prepare_item, source)
-    return _pooled(source, workers)
+    yield from _pooled(source, workers) if workers else map(prepare_item, source)
 
 
 def _first(source: Iterator[Item]) -> Iterator[Item]:

@@ -1,6 +1,6 @@
 """Train the small model of ``examples/models/futari-1m`` from nothing: tokenizer, random weights, scripted experts.
 
-    uv run examples/make_base_model.py --steps 4500 --out examples/models/futari-1m
+    uv run examples/make_base_model.py --steps 2400 --out examples/models/futari-1m
 
 Companies with seeds from 100,000 up are used, so no run's company is among them, and their names come from the train
 split alone. One process writes demonstrations, this one trains; both are seeded, so the same machine repeats the run.
@@ -96,7 +96,7 @@ def batches(config: Config, folder: Path, size: int) -> Iterator[list[Trajectory
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--config", type=Path, default=Path("examples/configs/base_model.yaml"))
-    parser.add_argument("--steps", type=int, default=4500)
+    parser.add_argument("--steps", type=int, default=2400)
     parser.add_argument("--stop-after", type=int, help="end early, on the schedule of --steps (for checks)")
     parser.add_argument("--muon-lr", type=float, default=0.02)
     parser.add_argument("--out", type=Path, required=True)
@@ -119,7 +119,7 @@ def main() -> None:
             log.write(json.dumps(line) + "\n")
             log.flush()
             print(f"{line}  {tokens / (time.monotonic() - began):.0f} tokens/s", flush=True)
-        if step % 500 == 0:
+        if step % 400 == 0:
             engine.save(start.parent / f"step_{step:05d}")
     engine.policy.model.save_pretrained(args.out)
     engine.policy.tokenizer.save_pretrained(args.out)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import argparse
 import shutil
-import sys
 from pathlib import Path
 
 from rich.console import Console
@@ -15,10 +14,10 @@ from rich.console import Console
 from evaluation.evaluator import benchmark, validation
 from evaluation.report import comparison_table, stored_results, write_report
 from evaluation.runner import store_result
-from training.config_load import ConfigError, load_config
+from training.config_load import or_exit
 from training.loop import run
 from training.recipe import make_judge, make_players, open_board, run_folder
-from training.runlog import RunLog, RunLogError
+from training.runlog import RunLog
 
 
 def main() -> None:
@@ -26,10 +25,7 @@ def main() -> None:
     parser.add_argument("--config", required=True, type=Path)
     parser.add_argument("--fresh", action="store_true", help="delete the run folder and start over")
     args, overrides = parser.parse_known_args()
-    try:
-        config = load_config(args.config, overrides)
-    except ConfigError as error:
-        sys.exit(f"error: {error}")
+    config = or_exit(args.config, overrides)
     folder = run_folder(config)
     if args.fresh:
         shutil.rmtree(folder, ignore_errors=True)
@@ -37,17 +33,22 @@ def main() -> None:
         board = open_board(config, log.say)
         players = make_players(config, board.index)
         judge = make_judge(config)
-        fixed, held_out = benchmark(players, judge), validation(players, judge)
+        fixed = benchmark(players, judge) if config.evaluation.questions else None
+        validates = config.grpo.val_period or config.grpo.val_at_start or config.grpo.val_at_end
+        held_out = validation(players, judge) if validates else None
 
         def measure(step: int, label: str) -> None:
+            if fixed is None:
+                return
             result = fixed()
             store_result(folder, result, step=step, label=label)
             log.write_metrics(step, result.metrics("eval"), phase="eval")
 
-        run(players, board, judge, log, validate=lambda: held_out().metrics("val"), benchmark=measure)
+        run(players, board, judge, log, validate=lambda: held_out().metrics("val") if held_out else {}, benchmark=measure)
         report = write_report(folder)
     results = {label: result for _, label, result in stored_results(folder)}
-    Console().print(comparison_table(results)[0])
+    if results:
+        Console().print(comparison_table(results)[0])
     Console().print(f"report: {report}\ncurve:  {folder / 'curve.png'}\nrun:    {folder}")
 
 

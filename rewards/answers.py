@@ -650,7 +650,7 @@ def _names(answer: _Parsed, key: _Parsed, settings: MatchSettings) -> bool:
     name, said = key.name, answer.name
     if len(name) < 2 or len(key.proper) < len(name) - 1 or len(key.items) > 2:
         return False
-    mailed = [_mail_name(a.address) for a in answer.values if isinstance(a, Email)]
+    mailed = [words(a.address.partition("@")[0]) for a in answer.values if isinstance(a, Email)]
     if any(not _same_name(part, name) for part in mailed) or len(mailed) < len(answer.values):
         return False
     if not said:
@@ -658,10 +658,6 @@ def _names(answer: _Parsed, key: _Parsed, settings: MatchSettings) -> bool:
     if settings.lone_name and len(said) == 1 and said[0] in (name[0], name[-1]):
         return True
     return _same_name(said, name)
-
-
-def _mail_name(address: str) -> tuple[str, ...]:
-    return tuple(w for w in re.split(r"[._+-]", address.partition("@")[0]) if w)
 
 
 def match(answer: str, key: str, *, question: str = "", settings: MatchSettings = DEFAULT) -> Verdict:

@@ -51,9 +51,6 @@ class GrpoConfig(Section):
     val_at_end: bool = True
     max_val_samples: PositiveInt = 256
     seed: int = 42
-    use_dynamic_sampling: bool = False
-    """Refill zero-variance Solver groups with new questions."""
-    dynamic_sampling_max_gen_batches: PositiveInt = 10
     overlong_filtering: bool = False
     """Mask episodes that were cut because the context was full."""
     seq_logprob_error_threshold: Annotated[float, Field(gt=1)] | None = None
@@ -75,17 +72,6 @@ class GrpoConfig(Section):
         return self
 
 
-class DataSourceConfig(Section):
-    data_path: str | None = None
-    """Questions as JSONL; null: made from the synthetic company's own facts."""
-
-
-class DataConfig(Section):
-    train: DataSourceConfig = DataSourceConfig()
-    """What ``selfplay.mode: fixed`` trains on."""
-    validation: DataSourceConfig = DataSourceConfig()
-
-
 class WandbConfig(Section):
     project: str = "futari"
     name: str | None = None
@@ -100,7 +86,8 @@ class LoggerConfig(Section):
     wandb_enabled: bool = True
     """Offline unless an API key is set."""
     wandb: WandbConfig = WandbConfig()
-    num_val_samples_to_print: NonNegativeInt = 0
+    samples_per_role: NonNegativeInt = 32
+    """Full trajectories kept a step and role."""
 
 
 class CheckpointingConfig(Section):
@@ -180,7 +167,6 @@ class RewardsConfig(Section):
 class SftConfig(Section):
     max_num_steps: NonNegativeInt = 0
     """0: no warm start."""
-    val_period: NonNegativeInt = 0
     seed: int = 42
     companies: PositiveInt = 4
     """Synthetic companies whose experts are imitated."""
@@ -199,7 +185,8 @@ class EvaluationConfig(Section):
     validation_source: str = "company:seed=7,split=validation"
     benchmark_path: str | None = None
     """Questions as JSONL; null: drawn from the facts of the company in ``source``."""
-    questions: PositiveInt = 400
+    questions: NonNegativeInt = 400
+    """0: no benchmark."""
     hops: HopShares = Field(default={1: 0.4, 2: 0.4, 3: 0.2})
     seed: int = 7
     """Draws the questions and the bootstrap."""
@@ -221,7 +208,6 @@ class Config(Section):
     grpo: GrpoConfig = GrpoConfig()
     loss_fn: LossConfig = LossConfig()
     policy: PolicyConfig = PolicyConfig()
-    data: DataConfig = DataConfig()
     env: EpisodeSettings = EpisodeSettings()
     tools: ToolSettings = ToolSettings()
     logger: LoggerConfig = LoggerConfig()

@@ -41,7 +41,8 @@ def run(
         benchmark(0, "SFT warm start" if config.sft.max_num_steps else "start")
         if config.grpo.val_at_start:
             log.step(0, validate(), phase="val")
-        manager.save(0, engine, {})
+        if config.checkpointing.enabled:
+            manager.save(0, engine, {})
     else:
         log.truncate_after(found.step)
         log.say(f"resumed from {found.path}")
@@ -50,13 +51,13 @@ def run(
         log.step(step, report.metrics, seconds=report.seconds)
         log.write_samples(step, report.samples)
         last = step == config.grpo.max_num_steps
-        metric: float | None = None
+        values: Mapping[str, float] = {}
         if (config.grpo.val_period and step % config.grpo.val_period == 0) or (last and config.grpo.val_at_end):
             started = time.monotonic()
             values = validate()
             log.step(step, values, phase="val", seconds={"total": time.monotonic() - started})
-            metric = values.get("val/overall/accuracy")
         if config.checkpointing.enabled and (manager.due(step) or last):
+            metric = ranking_metric(config.checkpointing.metric_name, report.metrics, values)
             manager.save(step, engine, {}, metric=metric)
     benchmark(config.grpo.max_num_steps, config.selfplay.mode)
 
@@ -67,6 +68,17 @@ def checkpoints(config: Config, folder: Path) -> CheckpointManager:
         Path(part.checkpoint_dir) if part.checkpoint_dir else folder / "checkpoints",
         keep_top_k=part.keep_top_k, save_period=part.save_period, higher_is_better=part.higher_is_better,
     )  # fmt: skip
+
+
+def ranking_metric(name: str | None, train: Mapping[str, float], val: Mapping[str, float]) -> float | None:
+    """``val:accuracy`` is ``val/overall/accuracy`` of this step's validation, ``train:x`` the step's own metric ``x``.
+
+    None where the step has no such value (it was not validated).
+    """
+    if name is None:
+        return None
+    kind, _, metric = name.partition(":")
+    return val.get(f"val/overall/{metric}") if kind == "val" else train.get(metric)
 
 
 def warm_start(players: Players, log: RunLog) -> None:

@@ -69,14 +69,14 @@ class RunLog:
         self._wandb = None if wandb is None else WandbRun(folder, config, wandb, warn=self.warn)
 
     @classmethod
-    def of(cls, config: Config, *, samples_per_role: int = 32) -> Self:
+    def of(cls, config: Config) -> Self:
         """The log of ``logger.log_dir/logger.run_name``, as the ``logger`` section asks for it."""
         logger = config.logger
         wandb = WandbSettings(logger.wandb.project, logger.wandb.name or logger.run_name, logger.wandb.entity or "")
         return cls(
             Path(logger.log_dir) / logger.run_name,
             config.model_dump(),
-            samples_per_role=samples_per_role,
+            samples_per_role=logger.samples_per_role,
             total_steps=config.grpo.max_num_steps,
             wandb=wandb if logger.wandb_enabled else None,
         )

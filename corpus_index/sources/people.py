@@ -21,7 +21,6 @@ _ADDRESS = re.compile(r"[^\s@<>\"',;()]+@[^\s@<>\"',;()]+")
 # "Robert Billbrough, Sr." is not turned round.
 _SUFFIXES = frozenset(("jr", "sr", "ii", "iii", "iv", "md", "phd", "esq", "cpa", "inc", "llc", "llp", "l.l.p", "l.l.c"))
 _CACHED_CHARS = 400
-_SPACES = re.compile(r"\s+")
 
 
 @lru_cache(maxsize=65536)
@@ -31,7 +30,7 @@ def clean_address(raw: str) -> str:
     ``k..allen@enron.com`` becomes ``k.allen@enron.com`` and ``"'ann@x.org'"`` becomes ``ann@x.org``; a quote inside a
     name (``p..o'neil@``) stays.
     """
-    text = _SPACES.sub("", _COMMENT.sub("", raw) if "(" in raw else raw).strip("\"'<>[](),;.").lower()
+    text = "".join((_COMMENT.sub("", raw) if "(" in raw else raw).split()).strip("\"'<>[](),;.").lower()
     if text.startswith("mailto:"):
         text = text[7:]
     local, at, host = text.rpartition("@")
@@ -57,7 +56,7 @@ def clean_name(raw: str) -> str:
         if _ADDRESS.fullmatch(text):
             return ""
         text = text.partition("/")[0].partition("@")[0]  # Ina Rangel/HOU/ECT@ECT
-    text = _SPACES.sub(" ", text).strip(" '\"")
+    text = " ".join(text.split()).strip(" '\"")
     last, comma, first = text.partition(",")
     if comma and "," not in first and first.strip() and first.strip(" .").lower() not in _SUFFIXES:
         text = f"{first.strip()} {last.strip()}"
@@ -85,7 +84,7 @@ def _parse(value: str) -> list[tuple[str, str]]:
         return []
     if '"' not in value and "<" not in value and ";" not in value and "(" not in value and "/" not in value:
         return [_bare(part) for part in value.split(",") if part.strip()]
-    value = _SPACES.sub(" ", value)
+    value = " ".join(value.split())
     if ":" in value and ";" in value:
         value = _GROUP.sub(r",\1,", value)
     if "</" in value or "<IMCEA" in value or "<??S" in value:

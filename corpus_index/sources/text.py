@@ -88,7 +88,7 @@ def repair_quoted_printable(body: bytes) -> bytes:
     cannot be text is undone, which is ``=20`` at the end of a line, a lone ``=09``, and soft breaks after lines of the
     encoder's length.
     """
-    if b"=" not in body:
+    if not any(sign in body for sign in (b"=\n", b"=\r\n", b"=20", b"=09")):
         return body
     ends = _TRAILING_SPACE.search(body) or _LONG_SOFT_BREAK.search(body)
     if ends and len(_ESCAPE.findall(body)) == body.count(b"="):

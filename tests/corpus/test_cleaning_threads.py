@@ -4,7 +4,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from corpus_index.document import Document
@@ -56,13 +56,13 @@ def test_subjects(subject: str, bare: str, reply: bool) -> None:
     [
         "-----Original Message-----\nFrom: Bob\n\nold",
         " -----Original Message-----\nFrom: Bob",
-        "---------------------- Forwarded by Ann Lee/HOU/ECT on 09/26/2000 \n02:00 PM ---------------------------\n\nold",
+        "--------------- Forwarded by Ann Lee/HOU/ECT on 09/26/2000 \n02:00 PM ---------------\n\nold",
         "----- Forwarded by Ann Lee/NA/Enron on 07/30/2001 02:35 PM -----\nold",
         "> old\n> lines",
         "On Mon, May 14, 2001 at 9:00, Bob Jones wrote:\n> old",
         "From: Bob Jones\nSent: Monday, May 14, 2001 9:00 AM\nTo: Ann\n\nold",
         "Ina Rangel\n09/06/2000 02:00 PM\nTo: Ann Lee/HOU/ECT@ECT\ncc:  \nSubject: x\n\nold",
-        "\tIna Rangel@ECT\n\t09/06/2000 02:00 PM\n\t\t \n\t\t To: Ann Lee/HOU/ECT@ECT\n\t\t cc: \n\t\t Subject: x\n\nold",
+        "\tIna Rangel@ECT\n\t09/06/2000 02:00 PM\n\t\t \n\t\t To: Ann Lee/HOU/ECT@ECT\n\t\t cc: \n\nold",
         "enorman@living.com on 01/18/2000 02:44:50 PM\nTo: Ann Lee/HOU/ECT@ECT\ncc: ben@living.com\nold",
     ],
 )
@@ -87,6 +87,7 @@ def test_plain_text_has_no_quotes(body: str) -> None:
     assert split_quoted(body) == (body, "")
 
 
+@settings(deadline=None)
 @given(st.text(alphabet="ab> -:\n\tFromTOri@/0", max_size=200))
 def test_split_loses_nothing(body: str) -> None:
     new, quoted = split_quoted(body)

@@ -14,7 +14,10 @@ from corpus_index.sources.items import RawMail, SourceError
 from corpus_index.sources.mail import document_id
 from corpus_index.sources.maildir import place_of
 
-MAIL = b"Message-ID: <%d@x>\nDate: Mon, 14 May 2001 09:00:00 -0700\nFrom: ann@x.org\nTo: bob@x.org\nSubject: s%d\n\nBody %d.\n"
+MAIL = (
+    b"Message-ID: <%d@x>\nDate: Mon, 14 May 2001 09:00:00 -0700\nFrom: ann@x.org\nTo: bob@x.org\n"
+    b"Subject: s%d\n\nBody %d.\n"
+)
 
 
 def mail(number: int) -> bytes:

@@ -7,7 +7,7 @@ from email.message import EmailMessage
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from corpus_index.document import Document
@@ -131,6 +131,7 @@ def test_lost_first_name_is_rebuilt_only_where_the_last_name_agrees() -> None:
     assert (document.sender, document.sender_name) == ("phillip.allen@enron.com", "Phillip K. Allen")
 
 
+@settings(deadline=None)
 @given(st.text(max_size=200))
 def test_people_never_raise_and_addresses_are_clean(value: str) -> None:
     for name, address in parse_people(value):
@@ -142,6 +143,7 @@ def test_people_never_raise_and_addresses_are_clean(value: str) -> None:
 # -- dates -----------------------------------------------------------------------------------------------------------
 
 
+@settings(deadline=None)
 @given(
     st.datetimes(datetime(1970, 1, 2), datetime(2099, 1, 1)).map(lambda when: when.replace(microsecond=0)),
     st.integers(-12 * 60, 14 * 60),
@@ -181,6 +183,7 @@ def test_quoted_printable_left_in_a_plain_body() -> None:
     assert repair_quoted_printable(b"a=09b c=09\nx=") == b"a=09b c\t\nx="
 
 
+@settings(deadline=None)
 @given(st.text(alphabet=st.characters(codec="utf-8", exclude_characters="\r\x00"), min_size=1, max_size=300))
 def test_declared_quoted_printable_round_trips(text: str) -> None:
     body = quopri.encodestring(text.encode())
@@ -193,7 +196,10 @@ def test_declared_quoted_printable_round_trips(text: str) -> None:
 
 
 def test_html_bodies_become_text() -> None:
-    page = "<html><head><title>no</title><style>p{}</style></head><body><p>One <b>bold</b>\nword</p><!-- x --><table><tr><td>a</td><td>b &amp; c</td></tr></table>2 < 3<br>end</body></html>"
+    page = (
+        "<html><head><title>no</title><style>p{}</style></head><body><p>One <b>bold</b>\nword</p><!-- x -->"
+        "<table><tr><td>a</td><td>b &amp; c</td></tr></table>2 < 3<br>end</body></html>"
+    )
     assert html_to_text(page) == "One bold word\n\na b & c\n\n2 < 3\nend"
     assert parse(head(From="a@x.org") + page.encode()).body == html_to_text(page)
     assert parse(head(From="a@x.org", Content_Type="text/html") + page.encode()).body == html_to_text(page)
@@ -232,6 +238,7 @@ def test_decode_bytes(data: bytes, charset: str, text: str) -> None:
     assert decode_bytes(data, charset) == text
 
 
+@settings(deadline=None)
 @given(st.binary(max_size=400))
 def test_any_bytes_are_parsed_or_refused(data: bytes) -> None:
     for blob in (data, b"Subject: x\n" + data, b"Content-Type: multipart/mixed; boundary=b\n\n--b\n" + data):

@@ -68,7 +68,7 @@ def test_prompt_and_glue_are_what_the_template_writes(style: str) -> None:
 
 
 @all_styles
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(data=st.data())
 def test_trained_ids_are_the_sampled_ids(style: str, data: st.DataObject) -> None:
     form, tok = chat(style), tokenizer(style)
@@ -107,7 +107,7 @@ def test_trained_ids_are_the_sampled_ids(style: str, data: st.DataObject) -> Non
 
 
 @all_styles
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(data=st.data())
 def test_content_never_becomes_a_special_token(style: str, data: st.DataObject) -> None:
     form, tok = chat(style), tokenizer(style)

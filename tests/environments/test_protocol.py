@@ -50,7 +50,7 @@ def test_parse_inverts_render(name: str, arguments: dict[str, object]) -> None:
     assert action.thought == "I look."
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(
     st.lists(
         st.sampled_from(
@@ -189,7 +189,7 @@ PIECES = [
 hostile = st.lists(st.sampled_from(PIECES) | st.text(max_size=3), max_size=25).map("".join)
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(hostile)
 def test_neutralise_leaves_no_tag_and_is_idempotent(text: str) -> None:
     once = neutralise(text)
@@ -216,7 +216,7 @@ def test_mail_text_is_never_read_as_an_action(mail: str) -> None:
 
 @pytest.mark.timeout(60)  # quadratic work would take hours
 def test_long_hostile_text_does_not_hang() -> None:
-    many = 1_000_000
+    many = 300_000
     for text in ("<" + " " * many + "é", "<" * many + "é", "[" + " " * many, "<tool" + "_" * many, "</" + " " * many):
         neutralise(text)
     assert isinstance(parse("<tool_call>" * (many // 10)), Malformed)

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 
 import pytest
 from hypothesis import given
+from hypothesis import settings as effort
 from hypothesis import strategies as st
 from pydantic import ValidationError
 from reward_builders import mail, proposer, solver
@@ -181,6 +182,7 @@ def test_a_solver_rollout_is_refused() -> None:
         proposer_reward(solver("x"), None, [], ProposerReward())
 
 
+@effort(max_examples=60, deadline=None)
 @given(st.text(max_size=400), st.text(max_size=100), st.text(max_size=500))
 def test_any_text_is_judged(question: str, answer: str, body: str) -> None:
     read: Callable[[str], Document | None] = {"a": mail("a", body), "b": MAILS["m2"]}.get
@@ -331,6 +333,7 @@ def test_bad_settings_are_refused(fields: dict[str, object]) -> None:
         ProposerReward(**fields)  # type: ignore[arg-type]
 
 
+@effort(max_examples=60, deadline=None)
 @given(
     st.sampled_from(sorted(SHAPES)), st.floats(0.01, 5), st.floats(0, 1), st.booleans(),
     st.integers(0, 12), st.integers(0, 12), st.sampled_from([None, *Refusal]),

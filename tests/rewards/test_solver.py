@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 from hypothesis import given
+from hypothesis import settings as effort
 from hypothesis import strategies as st
 from pydantic import ValidationError
 from reward_builders import proposer, solver
@@ -113,6 +114,7 @@ def test_a_proposal_is_refused() -> None:
 pays = st.floats(-5, 5, allow_nan=False)
 
 
+@effort(max_examples=60, deadline=None)
 @given(pays, pays, pays, st.floats(0, 5), st.sampled_from(["EB2868", "EB1", "", None]), st.sets(st.sampled_from("abm")))
 def test_parts_sum_and_bands_hold(
     wrong: float, none: float, right: float, bonus: float, answer: str | None, opened: set[str]

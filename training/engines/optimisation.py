@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from training.config import Config
+from training.engines.muon import Muon
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,9 +150,7 @@ class Optimiser:
         )
         if hidden:
             self._parts.append(
-                torch.optim.Muon(
-                    [named[name] for name in hidden], lr=settings.muon_lr, weight_decay=settings.weight_decay
-                )
+                Muon([named[name] for name in hidden], lr=settings.muon_lr, weight_decay=settings.weight_decay)
             )
 
     def step(self) -> dict[str, float]:
