@@ -114,8 +114,13 @@ def main() -> None:
         metrics = engine.sft(batch)
         tokens += sum(len(t.token_ids) for t in batch)
         if step <= 10 or step % 50 == 0:
-            line = {"step": step, "loss": metrics["loss"], "token_accuracy": metrics["token_accuracy"],
-                    "lr": metrics["lr"], "tokens": tokens}
+            line = {
+                "step": step,
+                "loss": metrics["loss"],
+                "token_accuracy": metrics["token_accuracy"],
+                "lr": metrics["lr"],
+                "tokens": tokens,
+            }
             log.write(json.dumps(line) + "\n")
             log.flush()
             print(f"{line}  {tokens / (time.monotonic() - began):.0f} tokens/s", flush=True)

@@ -14,18 +14,19 @@ from rich.console import Console
 from evaluation.evaluator import benchmark, validation
 from evaluation.report import comparison_table, stored_results, write_report
 from evaluation.runner import store_result
-from training.config_load import or_exit
+from training.config_load import load_config
 from training.loop import run
-from training.recipe import make_judge, make_players, open_board, run_folder
+from training.recipe import make_judge, make_players, open_board, run_folder, user_errors
 from training.runlog import RunLog
 
 
+@user_errors()
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--config", required=True, type=Path)
     parser.add_argument("--fresh", action="store_true", help="delete the run folder and start over")
     args, overrides = parser.parse_known_args()
-    config = or_exit(args.config, overrides)
+    config = load_config(args.config, overrides)
     folder = run_folder(config)
     if args.fresh:
         shutil.rmtree(folder, ignore_errors=True)
@@ -44,7 +45,14 @@ def main() -> None:
             store_result(folder, result, step=step, label=label)
             log.write_metrics(step, result.metrics("eval"), phase="eval")
 
-        run(players, board, judge, log, validate=lambda: held_out().metrics("val") if held_out else {}, benchmark=measure)
+        run(
+            players,
+            board,
+            judge,
+            log,
+            validate=lambda: held_out().metrics("val") if held_out else {},
+            benchmark=measure,
+        )
         report = write_report(folder)
     results = {label: result for _, label, result in stored_results(folder)}
     if results:

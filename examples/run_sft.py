@@ -10,18 +10,19 @@ import argparse
 from pathlib import Path
 
 from evaluation.evaluator import validation
-from training.config_load import or_exit
+from training.config_load import load_config
 from training.loop import warm_start
-from training.recipe import company_index, make_judge, make_players
+from training.recipe import company_index, make_judge, make_players, user_errors
 from training.runlog import RunLog
 
 
+@user_errors()
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--config", required=True, type=Path)
     parser.add_argument("--out", required=True, type=Path)
     args, overrides = parser.parse_known_args()
-    config = or_exit(args.config, overrides)
+    config = load_config(args.config, overrides)
     with RunLog.of(config) as log:
         players = make_players(config, company_index(config.evaluation.validation_source))
         held_out = validation(players, make_judge(config))

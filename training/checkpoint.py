@@ -180,6 +180,8 @@ def _disk_problem(error: Exception, folder: Path) -> str | None:
     if number in (errno.EROFS, errno.EACCES, errno.EPERM):
         return f"the folder is not writable ({os.strerror(number)})"
     text = str(error)
+    if number == errno.EFBIG or "os error 27" in text:
+        return "a file would be larger than this process may write (ulimit -f)"
     if number in (errno.ENOSPC, errno.EDQUOT) or "No space left" in text or "os error 28" in text:
         return f"the disk is full ({_free(folder)})"
     if "PytorchStreamWriter" in text or "file write failed" in text:

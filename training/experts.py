@@ -71,7 +71,11 @@ def propose(company: Company, seed: Document, hops: int, rng: random.Random, vag
             mails[k] = yield from _find(fact if k > start or not known else _backwards(fact), rng, vague)
     yield render_call(
         "submit",
-        {"question": phrase(entity, chain, rng), "answer": path[-1].value, "evidence": [mails[k] for k in sorted(mails)]},
+        {
+            "question": phrase(entity, chain, rng),
+            "answer": path[-1].value,
+            "evidence": [mails[k] for k in sorted(mails)],
+        },
     )
 
 
@@ -137,17 +141,32 @@ def play(episode: Episode, chat: ChatFormat, task: Task, script: Script, uid: st
     if state.submission is None or state.stop_reason is None:
         raise ExpertStuck(f"episode ended with {state.stop_reason}")
     return Trajectory(
-        uid=uid, task=task, token_ids=tuple(recorder.token_ids), loss_mask=tuple(recorder.loss_mask),
-        logprobs=tuple(recorder.logprobs), turn_starts=tuple(recorder.turn_starts), stop_reason=state.stop_reason,
-        policy_version=-1, events=state.events, opened=state.opened, submission=state.submission,
+        uid=uid,
+        task=task,
+        token_ids=tuple(recorder.token_ids),
+        loss_mask=tuple(recorder.loss_mask),
+        logprobs=tuple(recorder.logprobs),
+        turn_starts=tuple(recorder.turn_starts),
+        stop_reason=state.stop_reason,
+        policy_version=-1,
+        events=state.events,
+        opened=state.opened,
+        submission=state.submission,
         messages=tuple(messages),
     )
 
 
 def demonstrations(
-    company: Company, episode: Episode, chat: ChatFormat, rng: random.Random, *,
-    proposer_share: float, proposer_hops: dict[int, float], solver_hops: dict[int, float],
-    seed_text: Callable[[Document], str], variants: int = 1,
+    company: Company,
+    episode: Episode,
+    chat: ChatFormat,
+    rng: random.Random,
+    *,
+    proposer_share: float,
+    proposer_hops: dict[int, float],
+    solver_hops: dict[int, float],
+    seed_text: Callable[[Document], str],
+    variants: int = 1,
 ) -> Generator[Trajectory, None, None]:
     """Endless expert trajectories of both roles over one company. Hop mixes are ``{hops: share}``."""
     mails = company.documents()

@@ -24,9 +24,7 @@ Benchmark = Callable[[int, str], None]
 FIRST_SFT_COMPANY = 50_000  # apart from every seed that a recipe would name
 
 
-def run(
-    players: Players, board: Board, judge: Judge, log: RunLog, *, validate: Validate, benchmark: Benchmark
-) -> None:
+def run(players: Players, board: Board, judge: Judge, log: RunLog, *, validate: Validate, benchmark: Benchmark) -> None:
     """``validate`` measures the held-out company; ``benchmark(step, label)`` measures and stores the fixed benchmark.
 
     Killed at any moment and started again, the run goes on from its last checkpoint and writes the same metrics.

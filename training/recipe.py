@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,12 +16,16 @@ from environments.chat_format import ChatFormat
 from environments.episode import Episode
 from environments.tools import ToolBox
 from rewards.judge import RuleJudge
+from training.checkpoint import CheckpointError
 from training.config import Config
+from training.console import printable
 from training.engines.local import LocalEngine, pick_device
 from training.engines.models import load_policy
 from training.game import Board
+from training.runlog import RunLogError
 
 COMPANY = "company:"
+_PACKAGES = frozenset({"corpus_index", "environments", "rewards", "training", "evaluation"})
 
 
 def run_folder(config: Config) -> Path:
@@ -79,3 +85,27 @@ def make_players(config: Config, index: SearchIndex) -> Players:
     chat = ChatFormat(policy.tokenizer)
     engine = LocalEngine(config, policy, chat, make_episode(config, chat, index))
     return Players(engine, chat, config)
+
+
+@contextmanager
+def user_errors() -> Generator[None]:
+    """Around a script: what its user can mend becomes one ``error: ...`` line and exit code 2.
+
+    That is what the disk or the Hub refuses, and what our packages refuse in their own words. A ValueError out of a
+    library is a bug of ours, and keeps its traceback like every other exception.
+    """
+    try:
+        yield
+    except (IndexUnavailable, CheckpointError, RunLogError, OSError, ValueError) as error:
+        if isinstance(error, ValueError) and not _raised_by_us(error):
+            raise
+        text = f"{error.strerror}: {error.filename}" if isinstance(error, OSError) and error.filename else str(error)
+        print(f"error: {printable(text)}", file=sys.stderr)
+        raise SystemExit(2) from None
+
+
+def _raised_by_us(error: Exception) -> bool:
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    return trace is not None and str(trace.tb_frame.f_globals.get("__name__")).partition(".")[0] in _PACKAGES

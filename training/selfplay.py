@@ -187,9 +187,7 @@ def _game_metrics(trajectories: Sequence[Trajectory], pay: Sequence[RewardBreakd
             f"groups/{role}/all": float(groups.groups),
             f"groups/{role}/zero_variance": float(groups.zero_variance),
             f"groups/{role}/all_masked": float(groups.all_masked),
-            f"groups/{role}/kept": float(
-                groups.groups - groups.zero_variance - groups.all_masked - groups.singletons
-            ),
+            f"groups/{role}/kept": float(groups.groups - groups.zero_variance - groups.all_masked - groups.singletons),
             f"tokens/{role}": float(sum(t.sampled_tokens for t, _ in mine)),
             f"episode/{role}/turns": sum(len(t.turn_starts) for t, _ in mine) / len(mine),
             f"episode/{role}/tool_error_rate": sum(bool(e.error) for t, _ in mine for e in t.events) / max(calls, 1),

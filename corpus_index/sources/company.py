@@ -18,6 +18,7 @@ from functools import cached_property
 from corpus_index.document import Document
 from corpus_index.sources import company_words as words
 from corpus_index.sources.company_words import RELATIONS
+from corpus_index.sources.items import SourceError
 
 SPLITS = ("train", "validation", "test")
 MAILBOXES = ("sales", "finance", "operations", "research")
@@ -37,9 +38,13 @@ class CompanySpec:
 
     def __post_init__(self) -> None:
         if self.split not in SPLITS:
-            raise ValueError(f"company split {self.split!r}: expected one of {', '.join(SPLITS)}")
+            raise SourceError(f"company split {self.split!r}: expected one of {', '.join(SPLITS)}")
         if not 4 <= self.projects <= 300:
-            raise ValueError(f"company projects={self.projects}: expected 4 to 300")
+            raise SourceError(f"company projects={self.projects}: expected 4 to 300")
+        for name in ("moved", "chatter", "forwards", "duplicates"):
+            share = getattr(self, name)
+            if not 0 <= share <= 1:
+                raise SourceError(f"company {name}={share}: expected a share from 0 to 1")
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +84,7 @@ class _Draft:
 
 def _pairs(rng: random.Random, first: Sequence[str], second: Sequence[str], count: int, split: str) -> list[str]:
     """``count`` two-word names from the split's own share of all pairs (6/8 train, 1/8 each of the others)."""
-    mine = {"train": range(2, 8), "validation": range(1, 2), "test": range(0, 1)}[split]
+    mine = {"train": range(2, 8), "validation": range(1, 2), "test": range(1)}[split]
     names = [f"{a} {b}" for i, a in enumerate(first) for j, b in enumerate(second) if (5 * i + 3 * j) % 8 in mine]
     if count > len(names):
         raise ValueError(f"the {split} split has {len(names)} names of this kind, {count} were asked for")
@@ -107,23 +112,31 @@ class _Writer:
     def review(self, project: str, moved: bool) -> None:
         form = RELATIONS["room"]
         slots = self.rng.sample([(r, n) for r in words.ROOM for n in range(10, 100)], 2)
-        times = [f"{self.rng.choice(words.DAY)} at {self.rng.randrange(9, 18)}:{self.rng.choice(('00', '30'))}"
-                 for _ in range(2)]
+        times = [
+            f"{self.rng.choice(words.DAY)} at {self.rng.randrange(9, 18)}:{self.rng.choice(('00', '30'))}"
+            for _ in range(2)
+        ]
         told = [(f"{room} {number}", time) for (room, number), time in zip(slots, times, strict=True)]
         first, last = told[0], told[1 if moved else 0]
         facts = (("room", project, last[0]), ("time", project, last[1]))
         draft = _Draft(
             self.rng.choice(form.subjects).format(x=project),
             self.rng.choice(form.bodies).format(x=project, y=first[0], t=first[1]),
-            self.day(0, 60), () if moved else facts, thread=f"review {project}",
+            self.day(0, 60),
+            () if moved else facts,
+            thread=f"review {project}",
         )
         self.drafts.append(draft)
         if moved:
-            self.drafts.append(_Draft(
-                self.rng.choice(words.MOVED_SUBJECTS).format(x=project),
-                self.rng.choice(words.MOVED_BODIES).format(x=project, y=last[0], t=last[1]),
-                draft.date + timedelta(days=self.rng.randrange(1, 20)), facts, thread=f"review {project}",
-            ))
+            self.drafts.append(
+                _Draft(
+                    self.rng.choice(words.MOVED_SUBJECTS).format(x=project),
+                    self.rng.choice(words.MOVED_BODIES).format(x=project, y=last[0], t=last[1]),
+                    draft.date + timedelta(days=self.rng.randrange(1, 20)),
+                    facts,
+                    thread=f"review {project}",
+                )
+            )
 
     def chatter(self, people: Sequence[str], projects: Sequence[str]) -> None:
         subject, body = self.rng.choice(words.CHATTER)
@@ -134,10 +147,15 @@ class _Writer:
     def forward(self, original: _Draft) -> None:
         note = self.rng.choice(words.FORWARD_NOTE)
         body = f"{note}\n\n-----Original Message-----\nSubject: {original.subject}\n\n{original.body}"
-        self.drafts.append(_Draft(
-            f"Fw: {original.subject}", body, original.date + timedelta(days=1, minutes=self.rng.randrange(600)),
-            original.facts, thread=original.thread,
-        ))
+        self.drafts.append(
+            _Draft(
+                f"Fw: {original.subject}",
+                body,
+                original.date + timedelta(days=1, minutes=self.rng.randrange(600)),
+                original.facts,
+                thread=original.thread,
+            )
+        )
 
 
 class Company:
@@ -152,7 +170,10 @@ class Company:
         vendors = _pairs(rng, words.VENDOR, words.TRADE, max(2, min(n // 2, 40)), spec.split)
         teams = _pairs(rng, words.TEAM, words.ANIMAL, max(2, min(n // 6, 16)), spec.split)
         self.entities: dict[str, tuple[str, ...]] = {
-            "person": tuple(people), "project": tuple(projects), "vendor": tuple(vendors), "team": tuple(teams)
+            "person": tuple(people),
+            "project": tuple(projects),
+            "vendor": tuple(vendors),
+            "team": tuple(teams),
         }
         self._drafts = self._write(_Writer(spec, rng))
         width = max(4, len(str(2 * len(self._drafts))))
@@ -170,7 +191,11 @@ class Company:
         rng, spec = w.rng, self.spec
         people, projects, vendors, teams = (self.entities[k] for k in ("person", "project", "vendor", "team"))
         owners = rng.sample(people, len(projects))
-        number = lambda count: rng.sample(range(1000, 10000), count)  # noqa: E731 - unique values in one place
+
+        def number(count: int) -> list[int]:
+            """Distinct, so that a value has one owner."""
+            return rng.sample(range(1000, 10000), count)
+
         budgets, desks = number(len(projects)), number(len(people))
         phones, contracts = number(len(people)), number(len(vendors))
         moved = set(rng.sample(projects, round(spec.moved * len(projects))))
@@ -203,9 +228,17 @@ class Company:
 
     def _document(self, document_id: str, draft: _Draft, mailbox: str, to: str) -> Document:
         return Document(
-            id=document_id, subject=draft.subject, body=draft.body, date=draft.date,
-            sender=address(draft.sender), sender_name=draft.sender, recipients=(address(to),), recipient_names=(to,),
-            thread=draft.thread or draft.subject.removeprefix("Fw: "), mailbox=mailbox, folder="inbox",
+            id=document_id,
+            subject=draft.subject,
+            body=draft.body,
+            date=draft.date,
+            sender=address(draft.sender),
+            sender_name=draft.sender,
+            recipients=(address(to),),
+            recipient_names=(to,),
+            thread=draft.thread or draft.subject.removeprefix("Fw: "),
+            mailbox=mailbox,
+            folder="inbox",
             source=f"company:{self.spec.split}:{self.spec.seed}/{document_id}",
         )
 
@@ -280,8 +313,10 @@ class Company:
                         found.append(question)
                         break
         if len(found) < count and not at_most:
-            raise ValueError(f"this company has {len(found)} {hops}-hop questions, {count} were asked for; "
-                             f"raise projects (now {self.spec.projects})")
+            raise ValueError(
+                f"this company has {len(found)} {hops}-hop questions, {count} were asked for; "
+                f"raise projects (now {self.spec.projects})"
+            )
         return found[:count]
 
     def parse(self, question: str) -> CompanyQuestion | None:
@@ -291,14 +326,16 @@ class Company:
             for wording in form.questions:
                 head, _, tail = wording.rstrip("?").lower().partition("{x}")
                 if text.startswith(head) and text.endswith(tail) and len(text) > len(head) + len(tail):
-                    inner = text[len(head): len(text) - len(tail) or None]
+                    inner = text[len(head) : len(text) - len(tail) or None]
                     parsed = self._parse_noun(inner)
                     if parsed is None:
                         continue
                     entity, chain = parsed[0], (*parsed[1], relation)
                     path = self.follow(entity, chain)
                     if path is not None:
-                        return CompanyQuestion(question, path[-1].value, tuple(f.mails[-1] for f in path), entity, chain)
+                        return CompanyQuestion(
+                            question, path[-1].value, tuple(f.mails[-1] for f in path), entity, chain
+                        )
         return None
 
     def _parse_noun(self, text: str) -> tuple[str, tuple[str, ...]] | None:
@@ -307,7 +344,7 @@ class Company:
         for relation, form in RELATIONS.items():
             head = form.noun.removesuffix("{x}").lower()
             if head and text.startswith(head):
-                inner = self._parse_noun(text[len(head):])
+                inner = self._parse_noun(text[len(head) :])
                 return None if inner is None else (inner[0], (*inner[1], relation))
         return None
 
@@ -341,19 +378,22 @@ def phrase(entity: str, chain: Sequence[str], rng: random.Random) -> str:
 
 
 def parse_spec(text: str) -> CompanySpec:
-    """``seed=7,projects=80,split=test``; raises ValueError naming the unknown or ill-typed key."""
-    types = {f.name: type(f.default) for f in fields(CompanySpec)}
+    """``seed=7,projects=80,split=test``; raises SourceError naming the unknown or ill-typed key."""
+    types: dict[str, type[int] | type[float] | type[str]] = {
+        f.name: type(getattr(CompanySpec(), f.name)) for f in fields(CompanySpec)
+    }
     values: dict[str, int | float | str] = {}
     for part in filter(None, text.split(",")):
         key, equals, value = part.partition("=")
         if key not in types or not equals:
-            raise ValueError(f"company spec {part!r}: expected key=value with a key of {', '.join(types)}")
+            raise SourceError(f"company spec {part!r}: expected key=value with a key of {', '.join(types)}")
         try:
             values[key] = types[key](value)
         except ValueError as error:
-            raise ValueError(f"company spec {part!r}: {key} is a {types[key].__name__}") from error
+            raise SourceError(f"company spec {part!r}: {key} is a {types[key].__name__}") from error
     return CompanySpec(**values)  # type: ignore[arg-type]
 
 
 def documents_from_spec(text: str) -> Iterator[Document]:
-    yield from Company(parse_spec(text)).documents()
+    """Raises SourceError at the call, not at the first mail."""
+    return iter(Company(parse_spec(text)).documents())
