@@ -3,7 +3,7 @@
     uv run examples/make_base_model.py --steps 2400 --out examples/models/futari-1m
 
 Companies with seeds from 100,000 up are used, so no run's company is among them, and their names come from the train
-split alone. One process writes demonstrations, this one trains; both are seeded, so the same machine repeats the run.
+split alone. The same command goes on from the last checkpoint. One process writes demonstrations, this one trains; both are seeded, so the same machine repeats the run.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import torch
 from transformers import LlamaConfig, PreTrainedTokenizerBase
 
 from corpus_index.backends import open_memory_index
@@ -25,6 +26,7 @@ from environments.chat_format import ChatFormat
 from environments.episode import Episode
 from environments.tools import ToolBox
 from environments.trajectory import Trajectory
+from training.checkpoint import CheckpointManager
 from training.config import Config
 from training.config_load import load_config
 from training.engines.local import LocalEngine
@@ -98,44 +100,40 @@ def main() -> None:
     parser.add_argument("--config", type=Path, default=Path("examples/configs/base_model.yaml"))
     parser.add_argument("--steps", type=int, default=2400)
     parser.add_argument("--stop-after", type=int, help="end early, on the schedule of --steps (for checks)")
-    parser.add_argument("--muon-lr", type=float, default=0.02)
     parser.add_argument("--out", type=Path, required=True)
     args, overrides = parser.parse_known_args()
     config = load_config(args.config, overrides)
     start = Path(config.policy.model_name)
     make_start(config, start)
-    engine = make_engine(config, args.steps, args.muon_lr)
+    engine = make_engine(config, args.steps)
+    saved = CheckpointManager(start.parent / "checkpoints", keep_top_k=None, save_period=400)
+    found = saved.resume(engine)
+    done, tokens = (found.step, int(found.loop_state["tokens"])) if found else (0, 0)
     args.out.mkdir(parents=True, exist_ok=True)
-    log = (args.out / "training.jsonl").open("w")
-    began, tokens = time.monotonic(), 0
+    log = (args.out / "training.jsonl").open("a" if found else "w")
     stream = batches(config, start, config.sft.trajectories_per_step)
-    for step in range(1, (args.stop_after or args.steps) + 1):
+    for _ in range(done):
+        next(stream)
+    began, before = time.monotonic(), tokens
+    for step in range(done + 1, (args.stop_after or args.steps) + 1):
         batch = next(stream)
         metrics = engine.sft(batch)
         tokens += sum(len(t.token_ids) for t in batch)
         if step <= 10 or step % 50 == 0:
-            line = {
-                "step": step,
-                "loss": metrics["loss"],
-                "token_accuracy": metrics["token_accuracy"],
-                "lr": metrics["lr"],
-                "tokens": tokens,
-            }
+            line = {"step": step, "tokens": tokens} | {k: metrics[k] for k in ("loss", "token_accuracy", "lr")}
             log.write(json.dumps(line) + "\n")
             log.flush()
-            print(f"{line}  {tokens / (time.monotonic() - began):.0f} tokens/s", flush=True)
-        if step % 400 == 0:
-            engine.save(start.parent / f"step_{step:05d}")
+            print(f"{line}  {(tokens - before) / (time.monotonic() - began):.0f} tokens/s", flush=True)
+        if saved.due(step):
+            saved.save(step, engine, {"tokens": tokens})
     engine.policy.model.save_pretrained(args.out)
     engine.policy.tokenizer.save_pretrained(args.out)
 
 
-def make_engine(config: Config, steps: int, muon_lr: float) -> LocalEngine:
-    import torch
-
+def make_engine(config: Config, steps: int) -> LocalEngine:
     policy = load_policy(config.policy, device=torch.device("cpu"), seed=config.sft.seed)
     optimiser = OptimiserSettings(
-        name="muon", lr=config.sft.learning_rate, muon_lr=muon_lr, betas=(0.9, 0.95), weight_decay=0.01,
+        name="muon", lr=config.sft.learning_rate, muon_lr=0.02, betas=(0.9, 0.95), weight_decay=0.01,
         warmup_steps=config.sft.warmup_steps, decay_steps=steps, decay="linear",
     )  # fmt: skip
     chat = ChatFormat(policy.tokenizer)

@@ -17,7 +17,7 @@ from evaluation.runner import store_result
 from training.config_load import load_config
 from training.loop import run
 from training.recipe import make_judge, make_players, open_board, run_folder, user_errors
-from training.runlog import RunLog
+from training.runlog import EVAL, RunLog
 
 
 @user_errors()
@@ -43,7 +43,7 @@ def main() -> None:
                 return
             result = fixed()
             store_result(folder, result, step=step, label=label)
-            log.write_metrics(step, result.metrics("eval"), phase="eval")
+            log.write_metrics(step, result.metrics("eval"), phase=EVAL)
 
         run(
             players,

@@ -47,14 +47,6 @@ def load_config(path: str | Path, overrides: Sequence[str] = ()) -> Config:
     return validate_config(cast(Tree, resolved), str(path))
 
 
-def or_exit(path: str | Path, overrides: Sequence[str] = ()) -> Config:
-    """``load_config`` for a script: a config that cannot be used ends it with one message and no traceback."""
-    try:
-        return load_config(path, overrides)
-    except ConfigError as error:
-        raise SystemExit(f"error: {error}") from None
-
-
 def validate_config(tree: Mapping[Any, Any], origin: str = "config") -> Config:
     """A nested mapping without interpolations to a Config. ``origin`` opens the messages. Raises ConfigError."""
     unknown = list(_unknown_keys(tree, Config))

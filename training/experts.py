@@ -27,7 +27,7 @@ class ExpertStuck(Exception):
 
 
 def _find(fact: Fact, rng: random.Random, vague: float) -> Generator[str, EpisodeState, str]:
-    """Search for a fact and open a mail that states it; with probability ``vague`` the first query lacks its keyword."""
+    """Search for a fact and open a mail that states it; sometimes (``vague``) the first query lacks its keyword."""
     keyword = RELATIONS[fact.relation].keyword
     queries = [[fact.subject, keyword]]
     if rng.random() < vague:

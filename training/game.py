@@ -35,7 +35,7 @@ class Board:
     company: Company | None = None
 
     def proposer_tasks(self, config: Config, step: int, rng: random.Random) -> list[Task]:
-        """``proposer_prompts_per_step`` groups of ``proposer_generations`` equal tasks, each group with its own seed."""
+        """``proposer_prompts_per_step`` groups of ``proposer_generations`` equal tasks, one seed a group."""
         play = config.selfplay
         seeds = rng.sample(self.ids, min(play.proposer_prompts_per_step, len(self.ids)))
         tasks: list[Task] = []

@@ -57,7 +57,8 @@ def run(players: Players, board: Board, judge: Judge, log: RunLog, *, validate: 
         if config.checkpointing.enabled and (manager.due(step) or last):
             metric = ranking_metric(config.checkpointing.metric_name, report.metrics, values)
             manager.save(step, engine, {}, metric=metric)
-    benchmark(config.grpo.max_num_steps, config.selfplay.mode)
+    if config.grpo.max_num_steps:  # a run of 0 steps has measured its start above
+        benchmark(config.grpo.max_num_steps, config.selfplay.mode)
 
 
 def checkpoints(config: Config, folder: Path) -> CheckpointManager:

@@ -81,7 +81,16 @@ def make_players(config: Config, index: SearchIndex) -> Players:
     """Raises ValueError for an engine that is not there, FileNotFoundError for missing weights."""
     if config.engine.name != "local":
         raise ValueError(f"engine.name {config.engine.name}: this engine is not there yet; use local")
-    policy = load_policy(config.policy, device=pick_device(config.engine), seed=config.grpo.seed)
+    try:
+        policy = load_policy(config.policy, device=pick_device(config.engine), seed=config.grpo.seed)
+    except FileNotFoundError:
+        raise
+    except OSError as error:  # the library's own words need not name the model
+        reason = str(error).partition("\n")[0]
+        raise FileNotFoundError(
+            f"policy.model_name {config.policy.model_name!r} is no folder here and could not be loaded from the Hub: "
+            f"{reason}"
+        ) from error
     chat = ChatFormat(policy.tokenizer)
     engine = LocalEngine(config, policy, chat, make_episode(config, chat, index))
     return Players(engine, chat, config)

@@ -30,6 +30,7 @@ from training.samples import Record, json_line, pick_per_role, sample_path, samp
 from training.wandb_run import WandbRun, WandbSettings
 
 SFT = "sft"  # the one phase that counts its own steps; all others share the steps of self-play
+EVAL = "eval"  # the benchmark: before the first checkpoint, and after the last one
 NON_FINITE = "log/non_finite"
 
 _log = logging.getLogger("futari")
@@ -152,7 +153,8 @@ class RunLog:
         """Forgets all that was logged past ``step`` of ``phase``; returns how many metric lines were dropped.
 
         The SFT stage counts its own steps and comes first: truncating in it drops all of self-play, and truncating in
-        self-play leaves its lines alone. Raises RunLogError on a line that is not ours.
+        self-play leaves its lines alone. A benchmark of ``step`` itself was measured after that step's checkpoint and
+        goes too, but for step 0, whose checkpoint comes after it. Raises RunLogError on a line that is not ours.
         """
         dropped = 0
         for path in (self.metrics_path, self.timings_path):
@@ -213,7 +215,7 @@ class RunLog:
                 size = file.seek(0, os.SEEK_END)
                 try:
                     if file.write(data) != len(data):
-                        raise OSError("only part of the line was written; is the disk full?")
+                        raise OSError("only part of the line was written, as happens on a full disk")
                     os.fsync(file.fileno())
                 except OSError:
                     file.truncate(size)  # half a line would spoil the next one
@@ -245,7 +247,7 @@ def _past(line: bytes, step: int, phase: str, where: str) -> bool:
         raise RunLogError(f"{where} is not a log line of ours ({error}): {line[:80]!r}. Mend or delete it") from error
     if phase == SFT:
         return of_phase != SFT or of_step > step
-    return of_phase != SFT and of_step > step
+    return of_phase != SFT and (of_step > step or (of_phase == EVAL and of_step == step > 0))
 
 
 def _changed(before: object, after: object, prefix: str = "") -> set[str]:

@@ -11,8 +11,8 @@ from collections.abc import Iterable
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
-# The JSON scaffold of a call is one piece, so choosing a tool is one token. A word keeps its leading blank, digits go in
-# pairs without one, other signs run together.
+# The JSON scaffold of a call is one piece, so choosing a tool is one token. A word keeps its leading blank, digits go
+# in pairs without one, other signs run together.
 PIECES = "|".join(
     (
         r'\{"name": "\w+", "arguments": \{"\w+": \[?"',

@@ -6,7 +6,7 @@ import random
 import subprocess
 import sys
 from collections import Counter
-from itertools import combinations
+from itertools import combinations, pairwise
 from pathlib import Path
 
 import pytest
@@ -172,7 +172,7 @@ def test_chains_fit_their_kinds_and_never_undo_a_step() -> None:
         assert len(found) == len(set(found))
         for chain in found:
             assert len(chain) == hops
-            for one, two in zip(chain, chain[1:], strict=False):
+            for one, two in pairwise(chain):
                 assert RELATIONS[one].range == RELATIONS[two].domain
                 assert {one, two} != {"owner", "project"}
     assert len(chains(1)) == 12
@@ -262,7 +262,7 @@ def test_the_quick_start_has_a_benchmark_of_hundreds_of_questions_over_a_hundred
 
 @pytest.mark.parametrize(
     "text",
-    ["", "?", "Who owns ?", "Who owns", "Who owns Nothing At All?", "What is the weather?", "the owner of", "\x00 \u2028"],
+    ["", "?", "Who owns ?", "Who owns", "Who owns Nothing At All?", "What is the weather?", "the owner of", "\x00"],
 )
 def test_foreign_questions_are_not_parsed(firm: Company, text: str) -> None:
     assert firm.parse(text) is None

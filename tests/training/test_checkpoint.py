@@ -103,7 +103,7 @@ def test_half_written_folders_are_passed_over(tmp_path: Path) -> None:
     "failure",
     [
         OSError(errno.ENOSPC, "No space left on device"),
-        RuntimeError("Error while serializing: IoError(Os { code: 28, message: \"No space left on device\" })"),
+        RuntimeError('Error while serializing: IoError(Os { code: 28, message: "No space left on device" })'),
         RuntimeError("[enforce fail at inline_container.cc:858] . PytorchStreamWriter failed writing file data/0"),
     ],
 )

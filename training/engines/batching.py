@@ -57,7 +57,7 @@ def pad(trajectories: Sequence[Trajectory], indices: list[int], device: torch.de
         token_ids[row, :length] = torch.tensor(trajectory.token_ids)
         mask[row, :length] = torch.tensor(trajectory.loss_mask, dtype=torch.bool)
     if bool(mask[:, 0].any()):
-        raise ValueError("a trajectory begins with a sampled token: nothing predicts it, so it needs a prompt before it")
+        raise ValueError("a trajectory begins with a sampled token, which nothing predicts: it needs a prompt")
     row, column = mask.nonzero(as_tuple=True)
     target = token_ids[row, column]
     return PaddedBatch(indices, *(part.to(device) for part in (token_ids, row, column - 1, target)))

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 from torch.utils.checkpoint import checkpoint
-from transformers import AutoModelForCausalLM
+from transformers import AutoModelForCausalLM, PretrainedConfig, PreTrainedModel
 from transformers import GenerationConfig as HfGenerationConfig
 
 from environments.chat_format import ChatFormat
@@ -161,7 +161,8 @@ class LocalEngine:
         with whole_folder(path) as folder:
             model = self.policy.model
             # The model's own sampling defaults are not ours, and some are refused by save_pretrained.
-            ends = {name: getattr(model.config, name, None) for name in ("bos_token_id", "eos_token_id", "pad_token_id")}
+            names = ("bos_token_id", "eos_token_id", "pad_token_id")
+            ends = {name: getattr(model.config, name, None) for name in names}
             model.generation_config = HfGenerationConfig(**ends)
             model.save_pretrained(folder)
             self.policy.tokenizer.save_pretrained(folder)
@@ -286,7 +287,7 @@ class LocalEngine:
         if len(features) <= rows:
             return score(features, padded.target)
         parts = [
-            checkpoint(score, some, target, use_reentrant=False)
+            cast("tuple[Tensor, Tensor]", checkpoint(score, some, target, use_reentrant=False))
             for some, target in zip(features.split(rows), padded.target.split(rows), strict=True)
         ]
         return torch.cat([part[0] for part in parts]), torch.cat([part[1] for part in parts])
@@ -302,7 +303,9 @@ def _rows(values: Sequence[Sequence[float]], indices: Sequence[int], like: Tenso
 
 def _frozen_copy(policy: Policy) -> Policy:
     model = policy.model
-    copy = type(model)(model.config).to(device=model.device, dtype=model.dtype).eval()
+    build = cast("Callable[[PretrainedConfig], PreTrainedModel]", type(model))
+    copy = build(model.config)
+    cast(nn.Module, copy).to(device=model.device, dtype=model.dtype).eval()
     copy.load_state_dict(model.state_dict())
     copy.requires_grad_(False)
     return Policy(model=copy, tokenizer=policy.tokenizer, split_head=policy.split_head)

@@ -18,6 +18,7 @@ from transformers import (
     PreTrainedModel,
     PreTrainedTokenizerBase,
 )
+from transformers.utils.logging import disable_progress_bar
 
 from training.config import PolicyConfig
 from training.engines.attention import ATTENTION
@@ -57,12 +58,13 @@ def load_policy(policy: PolicyConfig, *, device: torch.device, seed: int) -> Pol
     generation config are never read. Raises FileNotFoundError for a missing file or package, ValueError for a model
     that does not fit the rest of the configuration.
     """
+    disable_progress_bar()  # they would break into the run's own display
     dtype = {"float32": torch.float32, "bfloat16": torch.bfloat16}[policy.precision]
     source, gguf = _locate(policy.model_name)
     where: dict[str, Any] = {"gguf_file": gguf} if gguf else {}
     tokenizer = _load_tokenizer(policy.tokenizer.name, source, where)
-    config = AutoConfig.from_pretrained(source, **where, **policy.hf_config_overrides)
-    config._attn_implementation = ATTENTION
+    changes = {**policy.hf_config_overrides, "attn_implementation": ATTENTION}
+    config = AutoConfig.from_pretrained(source, **where, **changes)
     if policy.init == "random":
         # Weights are drawn on the CPU in fp32, so one seed gives one model on every device.
         with torch.random.fork_rng(devices=[]):
@@ -74,7 +76,7 @@ def load_policy(policy: PolicyConfig, *, device: torch.device, seed: int) -> Pol
     else:
         model = AutoModelForCausalLM.from_pretrained(source, config=config, dtype=dtype, low_cpu_mem_usage=True)
     _check_fits(model.config, len(tokenizer), policy)
-    model = cast(PreTrainedModel, model.to(device).eval())
+    cast(nn.Module, model).to(device).eval()
     return Policy(model=model, tokenizer=tokenizer, split_head=has_plain_head(model))
 
 
