@@ -3,7 +3,8 @@
     uv run examples/make_base_model.py --steps 2400 --out examples/models/futari-1m
 
 Companies with seeds from 100,000 up are used, so no run's company is among them, and their names come from the train
-split alone. The same command goes on from the last checkpoint. One process writes demonstrations, this one trains; both are seeded, so the same machine repeats the run.
+split alone. The same command goes on from the last checkpoint. One process writes demonstrations, this one trains;
+both are seeded, so the same machine repeats the run.
 """
 
 from __future__ import annotations

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import logging
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -18,6 +17,7 @@ from transformers import (
     PreTrainedModel,
     PreTrainedTokenizerBase,
 )
+from transformers.modeling_gguf_pytorch_utils import load_gguf_checkpoint
 from transformers.utils.logging import disable_progress_bar
 
 from training.config import PolicyConfig
@@ -120,13 +120,16 @@ def _load_tokenizer(name: str | None, source: str, where: dict[str, Any]) -> Pre
 
 
 def _load_gguf(source: str, gguf: str, config: PretrainedConfig, dtype: torch.dtype) -> PreTrainedModel:
-    """Dequantised weights in a fresh model: one that was loaded from GGUF refuses ``save_pretrained``."""
-    logging.getLogger("transformers.modeling_gguf_pytorch_utils").setLevel(logging.ERROR)
-    loaded = AutoModelForCausalLM.from_pretrained(source, gguf_file=gguf, dtype=dtype)
-    fresh = AutoModelForCausalLM.from_config(config, dtype=dtype)
-    fresh.load_state_dict(loaded.state_dict())
-    fresh.tie_weights()
-    return cast(PreTrainedModel, fresh)
+    """Dequantised weights in a fresh model: one loaded by ``from_pretrained`` refuses ``save_pretrained`` later."""
+    model = cast(PreTrainedModel, AutoModelForCausalLM.from_config(config, dtype=dtype))
+    path = Path(source) / gguf
+    read = load_gguf_checkpoint(str(path), return_tensors=True, model_to_load=model, torch_dtype=dtype)
+    missing = set(model.load_state_dict(read["tensors"], strict=False).missing_keys)
+    tied = set(getattr(model, "_tied_weights_keys", None) or {}) if config.tie_word_embeddings else set[str]()
+    if missing - tied:
+        raise ValueError(f"{path} lacks the weights {', '.join(sorted(missing - tied)[:5])}: it is cut or incomplete")
+    model.tie_weights()
+    return model
 
 
 def _check_fits(config: PretrainedConfig, tokens: int, policy: PolicyConfig) -> None:
