@@ -97,6 +97,7 @@ class KeywordQuery(Scope):
     """BM25 over subject and body; a keyword with several words is matched word by word, all keywords are optional."""
 
     keywords: Annotated[tuple[Text, ...], Field(min_length=1, max_length=MAX_KEYWORDS)]
+    complete_first: bool = Field(False, description="Mails that hold every word of every keyword come before others")
     limit: Limit = 10
 
 

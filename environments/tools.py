@@ -36,6 +36,7 @@ class ToolSettings(BaseModel):
     enabled: tuple[ToolName, ...] = ("search_keyword", "search_bool", "read_mail")
     describe: Describe = "full"
     max_hits: Annotated[int, Field(ge=1, le=MAX_LIMIT)] = 10
+    complete_first: bool = True  # keyword search: mails with every word of every keyword before the others
     hit_fields: tuple[HitField, ...] = ("date", "sender", "subject", "snippet")
     field_chars: Annotated[int, Field(ge=10)] = 120  # a longer sender or subject is cut with "..." in a hit line
     snippet_chars: Annotated[int, Field(ge=20)] = 160
@@ -99,9 +100,11 @@ class ToolBox:
                 raise _CallError(f"{call.name} needs the argument '{name}'")
         if call.name == READ_MAIL:
             return self._read(call.arguments)
-        arguments = {**call.arguments, "limit": self.settings.max_hits}
-        query = parse_query(SEARCH_KINDS[call.name], arguments)
-        return self._search(query)
+        kind = SEARCH_KINDS[call.name]
+        ours = {"limit": self.settings.max_hits}
+        if kind == "keyword":
+            ours["complete_first"] = self.settings.complete_first
+        return self._search(parse_query(kind, {**call.arguments, **ours}))
 
     def _search(self, query: Query) -> ToolOutcome:
         chars = self.settings.snippet_chars if "snippet" in self.settings.hit_fields else 0

@@ -29,6 +29,7 @@ from corpus_index.query import (
 )
 
 ENGLISH, WORDS = "english_v1", "words_v1"  # names written into the index: change them with the analysers below
+COMPLETE_SCORE = 100.0
 SUBJECT_BOOST = 1.5
 MAX_WORD = 60  # longer runs are encoded data, not words
 # The dates tantivy can hold (64-bit nanoseconds).
@@ -92,9 +93,21 @@ class Compiler:
             raise QueryRejected(f"keywords: {list(query.keywords)!r} hold no letters or digits to search for")
         parts = list(self._scope(query))
         words = [(Occur.Should, term) for term in self._text_terms("any", stems)]
+        if query.complete_first and len(query.keywords) > 1:
+            words.append((Occur.Should, self._complete(query)))
         if parts:
             parts.append((Occur.Must, tantivy.Query.boolean_query(words)))
         return Compiled(tantivy.Query.boolean_query(parts or words), frozenset(stems), scored=True)
+
+    def _complete(self, query: KeywordQuery) -> tantivy.Query:
+        """Every word of every keyword occurs, in subject or body: a constant above any BM25 sum."""
+        words = dict.fromkeys(word for text in query.keywords for _, word in self._tokens(ENGLISH, text))
+        either = [
+            tantivy.Query.boolean_query([(Occur.Should, self._term(name, word, "freq")) for name in TEXT_FIELDS])
+            for word in words
+        ]
+        everywhere = tantivy.Query.boolean_query([(Occur.Must, query) for query in either])
+        return tantivy.Query.const_score_query(everywhere, COMPLETE_SCORE)
 
     def _scope(self, query: KeywordQuery) -> Iterator[tuple[Occur, tantivy.Query]]:
         for field, text in (("sender", query.sender), ("recipient", query.recipient)):

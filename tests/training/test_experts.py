@@ -17,7 +17,7 @@ from environments.trajectory import StopReason, Trajectory
 from rewards.judge import RuleJudge
 from rewards.proposer import Refusal, check_proposal
 from rewards.solver import solver_reward
-from training.experts import ExpertStuck, demonstrations, play, propose, solve
+from training.experts import ExpertStuck, Script, demonstrations, play, propose, solve
 from training.game import seed_text
 
 CONFIG = load()
@@ -238,8 +238,9 @@ def test_a_proposer_is_stuck_where_no_chain_of_that_length_exists() -> None:
 def test_a_refused_call_or_an_episode_that_runs_out_is_no_demonstration(firm: Place) -> None:
     task = Task(role=Role.SOLVER, group_id="g", question="Who owns it?")
 
-    def script(*texts: str):  # type: ignore[no-untyped-def]
-        yield from texts
+    def script(*texts: str) -> Script:
+        for text in texts:
+            yield text
 
     with pytest.raises(ExpertStuck, match="no mail with id"):
         play(firm.episode(CONFIG), firm.chat, task, script(render_call("read_mail", {"id": "nope"})), "u")
