@@ -60,6 +60,8 @@ def sft_settings(config: Config) -> OptimiserSettings:
         betas=optimizer.kwargs.betas,
         eps=optimizer.kwargs.eps,
         warmup_steps=config.sft.warmup_steps,
+        # Falls to 0: the stage ends with sharp copies, which self-play at temperature 1 lives on.
+        decay_steps=max(config.sft.max_num_steps, 1),
         max_grad_norm=config.policy.max_grad_norm,
     )
 
