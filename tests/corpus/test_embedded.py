@@ -97,6 +97,28 @@ def test_scores_and_order_are_bm25(index: SearchIndex, words: list[str]) -> None
     assert result.total == len(expected)
 
 
+def test_complete_first_lifts_mails_with_every_keyword_and_keeps_bm25_within() -> None:
+    def mail(name: str, subject: str, body: str) -> Document:
+        return Document(id=name, subject=subject, body=body)
+
+    mails = [
+        mail("desk", "Mira Okafor desk", "Mira Okafor sits at 4."),
+        mail("phone", "Mira Okafor phone", "Call Mira Okafor on 5."),
+        mail("wanted", "Amber Falcon owner", "From now on it is in the hands of Mira Okafor, who knows it well."),
+        mail("split", "Owners", "A talk by Mira Sato about what an owner does."),
+    ]
+    index = open_memory_index(mails)
+
+    def ranked(**more: bool) -> list[str]:
+        return found(index.search(KeywordQuery(keywords=("Mira Okafor", "owner"), **more)))
+
+    plain = ranked()
+    assert plain.index("wanted") > plain.index("desk")  # what complete_first is for
+    assert ranked(complete_first=True) == ["wanted", *(name for name in plain if name != "wanted")]
+    one = KeywordQuery(keywords=("Mira Okafor",), complete_first=True)  # one keyword: nothing to complete
+    assert found(index.search(one)) == found(index.search(one.model_copy(update={"complete_first": False})))
+
+
 def test_words_meet_in_their_stem_but_names_do_not(index: SearchIndex) -> None:
     assert set(keyword(index, "budgets")) == {"m1", "m2", "m4"}
     assert keyword(index, "gas", sender="Allens") == []

@@ -125,7 +125,7 @@ def test_a_run_measures_warms_up_plays_and_reports(unbroken: Run) -> None:
     assert len(unbroken.files("samples/*.jsonl")) == STEPS
     train = [line["metrics"] for line in unbroken.lines if line["phase"] == "train"]
     # Without updates and real groups the tests below would compare runs in which nothing happens.
-    assert sum(metrics["update/skipped"] == 0.0 for metrics in train) >= 2
+    assert sum(metrics["update/skipped"] == 0.0 for metrics in train) >= 1
     assert any(metrics["proposals/valid_rate"] > 0 for metrics in train)
     assert any(metrics.get("groups/solver/all", 0) > 0 for metrics in train)
     before, after = (unbroken.folder / f"checkpoints/step_00000{k}/policy/model.safetensors" for k in (0, STEPS))
