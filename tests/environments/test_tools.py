@@ -65,7 +65,9 @@ def test_search_passes_settings_and_filters_on() -> None:
     toolbox = box(index, max_hits=3)
     search(toolbox, "Falcon", sender="mira", after="2024-01-01")
     assert index.queries == [
-        KeywordQuery(keywords=("Falcon",), sender="mira", after=datetime(2024, 1, 1, tzinfo=UTC), limit=3)
+        KeywordQuery(
+            keywords=("Falcon",), sender="mira", after=datetime(2024, 1, 1, tzinfo=UTC), complete_first=True, limit=3
+        )
     ]
     outcome = toolbox.run(ToolCall("search_bool", {"must": [{"match": "pizza", "field": "body"}]}))
     assert index.queries[1] == BoolQuery(must=(MatchClause(match="pizza", field="body"),), limit=3)

@@ -61,7 +61,7 @@ def sft_settings(config: Config) -> OptimiserSettings:
         eps=optimizer.kwargs.eps,
         warmup_steps=config.sft.warmup_steps,
         # Falls to 0: the stage ends with sharp copies, which self-play at temperature 1 lives on.
-        decay_steps=max(config.sft.max_num_steps, 1),
+        decay_steps=config.sft.max_num_steps or None,
         max_grad_norm=config.policy.max_grad_norm,
     )
 
