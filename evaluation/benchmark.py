@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import cast
 
 from environments.task import Role, Task
+from training.samples import write_atomic
 
 
 class BenchmarkError(ValueError):
@@ -90,14 +90,8 @@ def solver_tasks(questions: Sequence[Question]) -> list[Task]:
 
 def write_text(path: Path, text: str) -> None:
     """Atomic: the old file or the whole new one, whatever happens meanwhile."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        # A mail may hold a lone surrogate; as \udXXX it stays valid JSON and reads back as it was.
-        part.write_bytes(text.encode("utf-8", errors="backslashreplace"))
-        part.replace(path)
-    finally:
-        part.unlink(missing_ok=True)
+    # A mail may hold a lone surrogate; as \udXXX it stays valid JSON and reads back as it was.
+    write_atomic(path, text.encode("utf-8", errors="backslashreplace"))
 
 
 def _question(raw: object) -> Question:

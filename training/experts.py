@@ -138,22 +138,9 @@ def play(episode: Episode, chat: ChatFormat, task: Task, script: Script, uid: st
         recorder.observed(chat.observation_ids(observation.text, ended=True))
         messages.append({"role": "tool", "content": observation.text})
         text = script.send(state)
-    if state.submission is None or state.stop_reason is None:
+    if state.submission is None:
         raise ExpertStuck(f"episode ended with {state.stop_reason}")
-    return Trajectory(
-        uid=uid,
-        task=task,
-        token_ids=tuple(recorder.token_ids),
-        loss_mask=tuple(recorder.loss_mask),
-        logprobs=tuple(recorder.logprobs),
-        turn_starts=tuple(recorder.turn_starts),
-        stop_reason=state.stop_reason,
-        policy_version=-1,
-        events=state.events,
-        opened=state.opened,
-        submission=state.submission,
-        messages=tuple(messages),
-    )
+    return recorder.trajectory(uid=uid, state=state, policy_version=-1, messages=messages)
 
 
 def demonstrations(

@@ -10,6 +10,7 @@ from typing import Literal
 from corpus_index.backends.base import SearchIndex
 from corpus_index.document import Document
 from corpus_index.sources.company import Company, CompanyQuestion, chains
+from corpus_index.sources.company_words import RELATIONS
 from environments.task import Role, Task
 from rewards.answers import Verdict
 from rewards.judge import Judge
@@ -82,8 +83,6 @@ def draw_hops(shares: dict[int, float], rng: random.Random) -> int:
 
 def random_question(company: Company, hops: int, rng: random.Random) -> CompanyQuestion:
     """Uniform over relation chains, then over the entities they can start from."""
-    from corpus_index.sources.company_words import RELATIONS
-
     options = chains(hops)
     while True:
         chain = rng.choice(options)

@@ -99,7 +99,7 @@ def _propose(engine: Engine, board: Board, config: Config, step: int, rng: rando
     # Equal questions of one step are one question: its Solvers would only measure the same thing twice.
     distinct: dict[tuple[str, str], list[int]] = {}
     for i, (t, refusal) in enumerate(zip(trajectories, refusals, strict=True)):
-        if refusal is None and t.submission is not None and not out_of_group(t, RewardBreakdown({}, {})):
+        if refusal is None and t.submission is not None:
             distinct.setdefault((t.submission.question, t.submission.answer), []).append(i)
     sent = rng.sample(list(distinct.values()), min(config.selfplay.max_solver_groups, len(distinct)))
     group_of: list[str | None] = [None] * len(trajectories)

@@ -45,7 +45,7 @@ def test_a_failed_save_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.M
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(Path, "write_bytes", full)
+    monkeypatch.setattr("training.samples.os.fsync", full)  # the data is written beside, then the disk refuses
     with pytest.raises(OSError, match="No space"):
         save_questions(path, [question(id="q2")])
     assert path.read_bytes() == before
