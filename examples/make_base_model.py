@@ -1,6 +1,6 @@
 """Train the small model of ``examples/models/futari-1m`` from nothing: tokenizer, random weights, scripted experts.
 
-    uv run examples/make_base_model.py --steps 2400 --out examples/models/futari-1m
+    uv run examples/make_base_model.py --steps 3200 --out examples/models/futari-1m
 
 Companies with seeds from 100,000 up are used, so no run's company is among them, and their names come from the train
 split alone. The same command goes on from the last checkpoint. One process writes demonstrations, this one trains;
@@ -33,8 +33,9 @@ from training.config_load import load_config
 from training.engines.local import LocalEngine
 from training.engines.models import load_policy
 from training.engines.optimisation import OptimiserSettings
-from training.experts import demonstrations
+from training.experts import Habits, demonstrations
 from training.game import seed_text
+from training.samples import write_atomic
 from training.tokenizer import train_tokenizer
 
 FIRST_COMPANY = 100_000
@@ -55,6 +56,7 @@ def company_demonstrations(config: Config, tokenizer: PreTrainedTokenizerBase, s
         company, Episode(toolbox, config.env), chat, random.Random(seed),
         proposer_share=config.sft.proposer_share, proposer_hops=config.sft.proposer_hops,
         solver_hops=config.sft.solver_hops, seed_text=seed_text,
+        habits=Habits(slip=config.sft.slip, wander=config.sft.wander),
     )  # fmt: skip
 
 
@@ -99,7 +101,7 @@ def batches(config: Config, folder: Path, size: int) -> Iterator[list[Trajectory
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--config", type=Path, default=Path("examples/configs/base_model.yaml"))
-    parser.add_argument("--steps", type=int, default=2400)
+    parser.add_argument("--steps", type=int, default=3200)
     parser.add_argument("--stop-after", type=int, help="end early, on the schedule of --steps (for checks)")
     parser.add_argument("--out", type=Path, required=True)
     args, overrides = parser.parse_known_args()
@@ -111,7 +113,11 @@ def main() -> None:
     found = saved.resume(engine)
     done, tokens = (found.step, int(found.loop_state["tokens"])) if found else (0, 0)
     args.out.mkdir(parents=True, exist_ok=True)
-    log = (args.out / "training.jsonl").open("a" if found else "w")
+    record = args.out / "training.jsonl"
+    # Lines of steps that a killed run made after its last checkpoint: they come again.
+    lines = record.read_bytes().splitlines(keepends=True) if found and record.is_file() else []
+    write_atomic(record, b"".join(line for line in lines if json.loads(line)["step"] <= done))
+    log = record.open("a")
     stream = batches(config, start, config.sft.trajectories_per_step)
     for _ in range(done):
         next(stream)

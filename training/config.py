@@ -176,6 +176,12 @@ class SftConfig(Section):
     proposer_share: Annotated[float, Field(ge=0, le=1)] = 0.5
     proposer_hops: HopShares = Field(default={1: 0.5, 2: 0.5})
     solver_hops: HopShares = Field(default={1: 0.5, 2: 0.5})
+    slip: Annotated[float, Field(ge=0, le=1)] = 0.0
+    """Share of the experts' look-ups with a mistake in them: another name, a hit beside the right one, a wrong id. The
+    mistake stands in the context without being trained; what is learned is to mend it."""
+    wander: Annotated[float, Field(ge=0, le=1)] = 0.0
+    """Share of the Solver's demonstrations whose expert takes a random turning after the first hop and submits what it
+    finds there: right only by chance. Which turning a question asks for is left to RL."""
 
 
 class EvaluationConfig(Section):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass
 
 from corpus_index.document import Document
 from corpus_index.sources.company import Company, CompanyQuestion, Fact, chains, phrase
@@ -26,33 +27,70 @@ class ExpertStuck(Exception):
     """The mail an expert needs did not come up; the episode is thrown away."""
 
 
-def _find(fact: Fact, rng: random.Random, vague: float) -> Generator[str, EpisodeState, str]:
-    """Search for a fact and open a mail that states it; sometimes (``vague``) the first query lacks its keyword."""
+class Slip(str):
+    """A turn that is played but not imitated: a mistake, of which the policy shall learn the repair alone."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Habits:
+    """How far the experts are from the shortest way; all are probabilities.
+
+    ``vague``: a look-up whose first query lacks the keyword. ``slip``: a look-up with a mistake in it (see ``Slip``).
+    ``wander``: a Solver that takes a random turning after the first hop and submits what it finds there, which is right
+    only by chance; it shows that one can go on from what was found, not where to.
+    """
+
+    vague: float = 0.08
+    slip: float = 0.0
+    wander: float = 0.0
+
+
+DEFAULT_HABITS = Habits()
+
+
+def _find(company: Company, fact: Fact, rng: random.Random, habits: Habits) -> Generator[str, EpisodeState, str]:
+    """Search for a fact and open a mail that states it."""
     keyword = RELATIONS[fact.relation].keyword
+    slip = rng.choice(("name", "hit", "id")) if rng.random() < habits.slip else ""
+    if slip == "name":
+        others = next(names for names in company.entities.values() if fact.subject in names)
+        yield Slip(render_call("search_keyword", {"keywords": [rng.choice(others), keyword]}))
     queries = [[fact.subject, keyword]]
-    if rng.random() < vague:
+    if rng.random() < habits.vague:
         queries.insert(0, [fact.subject])
     for query in queries:
         state = yield render_call("search_keyword", {"keywords": query})
         shown = state.events[-1].shown_ids
         mail = next((i for i in shown if i in fact.mails), None)
-        if mail is not None:
-            yield render_call("read_mail", {"id": mail})
-            return mail
+        if mail is None:
+            continue
+        wrong = [i for i in shown if i not in fact.mails]
+        if slip == "id":
+            yield Slip(render_call("read_mail", {"id": mail[:-2] + f"{rng.randrange(100):02d}"}))
+        elif slip == "hit" and wrong:
+            yield Slip(render_call("read_mail", {"id": rng.choice(wrong)}))
+        yield render_call("read_mail", {"id": mail})
+        return mail
     raise ExpertStuck(f"no mail about {fact.subject} {fact.relation}")
 
 
-def solve(company: Company, question: CompanyQuestion, rng: random.Random, vague: float = 0.1) -> Script:
-    path = company.follow(question.entity, question.chain)
+def solve(company: Company, question: CompanyQuestion, rng: random.Random, habits: Habits = DEFAULT_HABITS) -> Script:
+    """Look up one fact after the other, then submit the last value."""
+    chain = question.chain
+    if rng.random() < habits.wander:
+        chain = rng.choice([other for other in chains(len(chain)) if other[0] == chain[0]])
+    path = company.follow(question.entity, chain)
     if path is None:
         raise ExpertStuck(question.question)
     evidence: list[str] = []
     for fact in path:
-        evidence.append((yield from _find(fact, rng, vague)))
-    yield render_call("submit", {"answer": question.answer, "evidence": evidence})
+        evidence.append((yield from _find(company, fact, rng, habits)))
+    yield render_call("submit", {"answer": path[-1].value, "evidence": evidence})
 
 
-def propose(company: Company, seed: Document, hops: int, rng: random.Random, vague: float = 0.05) -> Script:
+def propose(
+    company: Company, seed: Document, hops: int, rng: random.Random, habits: Habits = DEFAULT_HABITS
+) -> Script:
     """Read the seed mail, complete a chain of ``hops`` facts around it, and ask for its last value."""
     yield render_call("read_mail", {"id": seed.id})
     known = company.by_mail.get(seed.id, ())
@@ -68,7 +106,9 @@ def propose(company: Company, seed: Document, hops: int, rng: random.Random, vag
     for k in [*range(start, len(path)), *range(start - 1, -1, -1)]:
         if k not in mails:
             fact = path[k]
-            mails[k] = yield from _find(fact if k > start or not known else _backwards(fact), rng, vague)
+            mails[k] = yield from _find(
+                company, fact if k > start or not known else _backwards(fact), rng, habits
+            )
     yield render_call(
         "submit",
         {
@@ -128,12 +168,16 @@ def play(episode: Episode, chat: ChatFormat, task: Task, script: Script, uid: st
     text = next(script)
     while True:
         ids = chat.turn_ids(text)
-        recorder.sampled(ids, [0.0] * len(ids))
+        slip = isinstance(text, Slip)
+        if slip:
+            recorder.observed(ids)
+        else:
+            recorder.sampled(ids, [0.0] * len(ids))
         observation, state = episode.step(state, text)
         messages.append({"role": "assistant", "content": text})
         if observation.done:
             break
-        if state.events and state.events[-1].error:
+        if not slip and state.events and state.events[-1].error:
             raise ExpertStuck(f"the expert's own call was refused: {state.events[-1].error}")
         recorder.observed(chat.observation_ids(observation.text, ended=True))
         messages.append({"role": "tool", "content": observation.text})
@@ -154,6 +198,7 @@ def demonstrations(
     solver_hops: dict[int, float],
     seed_text: Callable[[Document], str],
     variants: int = 1,
+    habits: Habits = DEFAULT_HABITS,
 ) -> Generator[Trajectory, None, None]:
     """Endless expert trajectories of both roles over one company. Hop mixes are ``{hops: share}``."""
     mails = company.documents()
@@ -167,12 +212,12 @@ def demonstrations(
             hops = rng.choices(list(proposer_hops), list(proposer_hops.values()))[0]
             seed = rng.choice(mails)
             task = Task(role=Role.PROPOSER, group_id=uid, hops=hops, seed=seed_text(seed), tool_variant=variant)
-            script = propose(company, seed, hops, rng)
+            script = propose(company, seed, hops, rng, habits)
         else:
             hops = rng.choices(list(solver_hops), list(solver_hops.values()))[0]
             question = rng.choice(pools[hops])
             task = Task(role=Role.SOLVER, group_id=uid, hops=hops, question=question.question, tool_variant=variant)
-            script = solve(company, question, rng)
+            script = solve(company, question, rng, habits)
         try:
             yield play(episode, chat, task, script, uid)
         except ExpertStuck:

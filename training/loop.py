@@ -13,7 +13,7 @@ from environments.trajectory import Trajectory
 from rewards.judge import Judge
 from training.checkpoint import CheckpointManager
 from training.config import Config
-from training.experts import demonstrations
+from training.experts import Habits, demonstrations
 from training.game import Board, seed_text
 from training.recipe import Players
 from training.runlog import SFT, RunLog
@@ -104,5 +104,5 @@ def _demonstrations(players: Players, seed: int) -> Iterator[Trajectory]:
         company, players.episode(open_memory_index(company.documents())), players.chat, random.Random(seed),
         proposer_share=part.proposer_share, proposer_hops=part.proposer_hops, solver_hops=part.solver_hops,
         seed_text=lambda mail: seed_text(mail, players.config.selfplay.seeds),
-        variants=players.config.selfplay.tool_variants,
+        variants=players.config.selfplay.tool_variants, habits=Habits(slip=part.slip, wander=part.wander),
     )  # fmt: skip

@@ -17,7 +17,7 @@ from environments.trajectory import StopReason, Trajectory
 from rewards.judge import RuleJudge
 from rewards.proposer import Refusal, check_proposal
 from rewards.solver import solver_reward
-from training.experts import ExpertStuck, Script, demonstrations, play, propose, solve
+from training.experts import ExpertStuck, Habits, Script, demonstrations, play, propose, solve
 from training.game import seed_text
 
 CONFIG = load()
@@ -202,7 +202,8 @@ def test_a_vague_expert_first_searches_without_the_keyword_and_still_answers(fir
     task = Task(role=Role.SOLVER, group_id="g", hops=2, question=question.question)
 
     def played(vague: float) -> Trajectory:
-        return play(firm.episode(CONFIG), firm.chat, task, solve(firm.company, question, random.Random(0), vague), "u")
+        script = solve(firm.company, question, random.Random(0), Habits(vague=vague))
+        return play(firm.episode(CONFIG), firm.chat, task, script, "u")
 
     keen, vague = played(0.0), played(1.0)
     assert [c.name for c in calls(keen)] == ["search_keyword", "read_mail"] * 2 + ["submit"]
@@ -211,6 +212,56 @@ def test_a_vague_expert_first_searches_without_the_keyword_and_still_answers(fir
     assert keen.submission is not None
     assert vague.submission is not None
     assert vague.submission.answer == keen.submission.answer == question.answer
+
+
+def test_a_slip_is_mended_and_only_the_mending_is_trained(firm: Place) -> None:
+    slipped = stream(firm, 3, 60, habits=Habits(vague=0.0, slip=1.0))
+    kinds: Counter[str] = Counter()
+    for trajectory in slipped:
+        truth = firm.company.parse(trajectory.task.question) if trajectory.role is Role.SOLVER else None
+        assert trajectory.submission is not None
+        assert truth is None or trajectory.submission.answer == truth.answer
+        trained = [firm.chat.text(turn) for turn in _trained_turns(trajectory)]
+        played = [message["content"] for message in trajectory.messages if message["role"] == "assistant"]
+        assert trained[-1] == played[-1]
+        slips = [parse(text) for text in (Counter(played) - Counter(trained)).elements()]
+        assert len(slips) + len(trained) == len(played) == len(trajectory.events)
+        for slip in slips:
+            assert isinstance(slip, ToolCall)
+            if slip.name == "search_keyword":
+                kinds["name"] += 1
+            else:
+                kinds["hit" if firm.index.read(slip.arguments["id"]) else "id"] += 1
+    assert set(kinds) == {"name", "hit", "id"}
+    assert not any(event.error for t in stream(firm, 3, 20, habits=Habits(slip=0.0)) for event in t.events)
+
+
+def _trained_turns(trajectory: Trajectory) -> list[tuple[int, ...]]:
+    turns: list[tuple[int, ...]] = []
+    for start in trajectory.turn_starts:
+        end = trajectory.loss_mask.index(0, start) if 0 in trajectory.loss_mask[start:] else len(trajectory.loss_mask)
+        turns.append(trajectory.token_ids[start:end])
+    return turns
+
+
+def test_a_wanderer_makes_the_first_hop_and_is_right_only_by_chance(firm: Place) -> None:
+    wandering = stream(firm, 4, 120, proposer_share=0.0, solver_hops={2: 1.0}, habits=Habits(vague=0.0, wander=1.0))
+    right = 0
+    for trajectory in wandering:
+        truth = firm.company.parse(trajectory.task.question)
+        assert truth is not None
+        assert trajectory.submission is not None
+        first, last = trajectory.submission.evidence
+        assert first in firm.company.facts[truth.chain[0], truth.entity].mails
+        assert any(fact.value == trajectory.submission.answer for fact in firm.company.by_mail[last])
+        right += trajectory.submission.answer == truth.answer
+    # One of 1 (team, vendor), 4 (owner, project) or 5 (manager) turnings: 5 of 15 kinds on average.
+    assert 0.2 < right / len(wandering) < 0.5
+    straight = stream(firm, 4, 30, proposer_share=0.0, solver_hops={1: 1.0}, habits=Habits(vague=0.0, wander=1.0))
+    assert all(
+        t.submission is not None and (q := firm.company.parse(t.task.question)) and t.submission.answer == q.answer
+        for t in straight
+    )
 
 
 def test_an_expert_that_cannot_find_its_mail_is_stuck_and_not_shown() -> None:

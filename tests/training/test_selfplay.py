@@ -24,7 +24,7 @@ from rewards.judge import RuleJudge
 from training.config import Config, LossConfig
 from training.config_load import load_config
 from training.engines.base import Sampling, Weighted
-from training.experts import ExpertStuck, solve
+from training.experts import ExpertStuck, Habits, solve
 from training.game import Board, Truth, draw_hops, seed_text, truth_metrics, truth_of
 from training.samples import Record
 from training.selfplay import StepReport, train_step
@@ -141,7 +141,7 @@ def guess(answer: str = "zzz") -> Script:
 def expert(firm: Place, task: Task) -> Script:
     truth = firm.company.parse(task.question)
     assert truth is not None
-    return solve(firm.company, truth, random.Random(0), vague=0.0)
+    return solve(firm.company, truth, random.Random(0), Habits(vague=0.0))
 
 
 def true_proposal(firm: Place, number: int) -> Proposal:
