@@ -25,7 +25,8 @@ from rich.console import Console
 from rich.table import Table
 
 from corpus_index.backends import open_index, open_writer
-from corpus_index.backends.tantivy_query import SUBJECT_BOOST, analysers
+from corpus_index.backends.tantivy_query import SUBJECT_BOOST
+from corpus_index.backends.words import analysers
 from corpus_index.query import parse_query
 from corpus_index.sources import open_source
 from environments.protocol import ToolCall

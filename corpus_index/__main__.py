@@ -7,7 +7,7 @@ import json
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import cast
 
@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
-from corpus_index.backends import open_index, open_writer
+from corpus_index.backends import FORMS, load_report, open_index, open_writer, save_report
 from corpus_index.backends.base import IndexUnavailable, QueryRejected, SearchResult
 from corpus_index.document import Document
 from corpus_index.query import OCCURS, Query, parse_query
@@ -66,7 +66,7 @@ def _build(options: argparse.Namespace, console: Console) -> int:
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         raise ValueError(f"--{first['loc'][0]}={first['input']}: {first['msg']}") from None
-    writer = open_writer(options.index, heap_bytes=options.heap_mb * 1_000_000)
+    writer = open_writer(options.index, heap_bytes=options.heap_mb * 1_000_000, analyser=options.analyser)
     columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
     terminal = Console(stderr=True)
     progress = Progress(*columns, console=terminal, transient=True, disable=not terminal.is_terminal)
@@ -88,10 +88,9 @@ def _build(options: argparse.Namespace, console: Console) -> int:
 
     with progress:
         stats = writer.build(counted())
-    record = json.dumps(report.to_json(), indent=2, ensure_ascii=False) + "\n"
-    _report_path(stats.locator).write_text(record, encoding="utf-8")
+    save_report(stats.locator, report.to_json())
     if options.report is not None:
-        cast(Path, options.report).write_text(record, encoding="utf-8")
+        cast(Path, options.report).write_text(_json(report.to_json()), encoding="utf-8")
     console.print(Text(printable(report.render())))
     console.print(Text(f"{stats.documents:,} mails, {stats.bytes_on_disk / 1e6:,.1f} MB in {stats.locator}"))
     return 0
@@ -164,14 +163,14 @@ def _read(options: argparse.Namespace, console: Console) -> int:
 def _stats(options: argparse.Namespace, console: Console) -> int:
     stats = open_index(options.index).stats()
     console.print(Text(f"{stats.locator}: {stats.documents:,} mails, {stats.bytes_on_disk / 1e6:,.1f} MB"))
-    report = _report_path(stats.locator)
-    if report.is_file():
-        console.print(Text(printable(report.read_text(encoding="utf-8"))))
+    report = load_report(stats.locator)
+    if report is not None:
+        console.print(Text(printable(_json(report))))
     return 0
 
 
-def _report_path(locator: str) -> Path:
-    return Path(locator.partition(":")[2]) / "report.json"
+def _json(report: Mapping[str, object]) -> str:
+    return json.dumps(report, indent=2, ensure_ascii=False) + "\n"
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -186,7 +185,10 @@ def _parser() -> argparse.ArgumentParser:
     build.add_argument("--threshold", type=float, help="how alike near duplicates are, 0 to 1 (0.8)")
     build.add_argument("--workers", type=int, help="parsing processes; 0: none (one a core for large sources)")
     build.add_argument("--report", type=Path, help="also write the report of what was dropped here (JSON)")
-    build.add_argument("--heap-mb", type=int, default=128, help="memory of the index writer in MB (%(default)s)")
+    build.add_argument("--heap-mb", type=int, default=128, help="memory of the embedded index writer (%(default)s)")
+    build.add_argument(
+        "--analyser", help="english (the default); OpenSearch also has cjk: bigrams for Japanese and kin"
+    )
 
     search = commands.add_parser("search", help="search by keywords or by a bool query")
     search.set_defaults(command=_search)
@@ -210,7 +212,7 @@ def _parser() -> argparse.ArgumentParser:
     stats.set_defaults(command=_stats)
 
     for command in (build, search, read, stats):
-        command.add_argument("--index", required=True, metavar="LOCATOR", help="embedded:PATH")
+        command.add_argument("--index", required=True, metavar="LOCATOR", help=FORMS)
     return parser
 
 

@@ -6,6 +6,11 @@ from dataclasses import dataclass
 from datetime import datetime
 
 
+def encodable(text: str) -> str:
+    """The text with lone surrogates replaced: search engines take only what UTF-8 can carry."""
+    return text if text.isascii() else text.encode("utf-8", "replace").decode()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Document:
     """One mail after parsing.

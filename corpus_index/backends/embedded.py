@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import errno
 import json
-import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import fields
+from dataclasses import fields, replace
 from datetime import datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -21,19 +20,20 @@ from typing import TypeVar, cast
 import tantivy
 from tantivy import Order
 
-from corpus_index.backends.base import Hit, IndexStats, IndexUnavailable, SearchResult
-from corpus_index.backends.snippets import FoldedText, Snippeter
+from corpus_index.backends.base import Hit, IndexMissing, IndexStats, IndexUnavailable, SearchResult, check_id
+from corpus_index.backends.loaded import Loaded, Remembered
+from corpus_index.backends.snippets import Snippeter
 from corpus_index.backends.swap import disk_error, recover, swapped_in
-from corpus_index.backends.tantivy_query import ENGLISH, WORDS, Compiler, analysers, clamped, encodable
-from corpus_index.document import Document
+from corpus_index.backends.tantivy_query import Compiler, clamped
+from corpus_index.backends.words import ENGLISH, WORDS, analysers
+from corpus_index.document import Document, encodable
 from corpus_index.query import Query
+from corpus_index.scope import MailScope
 
 FORMAT = {"format": "futari-embedded", "version": 1, "analyser": ENGLISH, "names": WORDS}
 METADATA, SEGMENTS = "index.json", "segments"
 MEMORY_LOCATOR = "embedded::memory:"
 _LEAST_HEAP = 15_000_000  # bytes; the engine takes no less
-_REMEMBERED, _REMEMBERED_CHARS = 5_000, 8_000  # documents, and the longest body: 120 MB at the very most
-_ID = re.compile(r"[A-Za-z0-9_-]{1,128}")
 _FIELDS = tuple(field.name for field in fields(Document))
 _TUPLES = frozenset({"recipients", "recipient_names", "attachments"})
 
@@ -65,17 +65,16 @@ class EmbeddedIndex:
         self._compiler = Compiler(index.schema)
         self._locator = locator
         self._path = path
-        # Searches of one group of episodes meet the same mails again and again, and ties need their ids.
-        self._documents: dict[tuple[int, int], _Loaded] = {}
+        self._remembered = Remembered()  # ties, too, need the ids of the same mails again and again
 
     @classmethod
     def open(cls, path: Path) -> EmbeddedIndex:
-        """Raises IndexUnavailable where nothing is there, it is damaged, or another version built it."""
+        """Raises IndexMissing where nothing is there, IndexUnavailable where it is damaged or of another version."""
         rebuild = f"build it with: python -m corpus_index build --source SOURCE --index embedded:{path}"
         if not path.is_dir():
             recover(path)  # a build that was killed between its two renames left it beside its place
         if not path.is_dir():
-            raise IndexUnavailable(f"no index at {path}; {rebuild}")
+            raise IndexMissing(f"no index at {path}; {rebuild}")
         try:
             metadata = json.loads((path / METADATA).read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
@@ -107,15 +106,19 @@ class EmbeddedIndex:
 
     def search(self, query: Query, *, snippet_chars: int = 160) -> SearchResult:
         """Raises QueryRejected where a text of the query holds no word; IndexUnavailable where the engine fails."""
+        return self.find(query, snippet_chars, ())
+
+    def find(self, query: Query, snippet_chars: int, scopes: Sequence[MailScope]) -> SearchResult:
+        """``search`` among the mails that all ``scopes`` allow."""
         searcher = self._live()
-        compiled = self._compiler.compile(query)
+        compiled = self._compiler.compile(query, scopes)
         found, total = _guarded(
             lambda: (self._ranked if compiled.scored else self._by_id)(searcher, compiled.query, query.limit),
             f"search in {self._locator} failed",
         )
         if snippet_chars <= 0:
             return SearchResult(tuple(Hit(mail.document, score, "") for score, mail in found), total)
-        snippeter = Snippeter(compiled.stems, self._compiler.stem)
+        snippeter = Snippeter(compiled.stems, self._compiler.words.stem)
         hits = (Hit(mail.document, score, *snippeter.cut(mail.folded(), snippet_chars)) for score, mail in found)
         return SearchResult(tuple(hits), total)
 
@@ -134,6 +137,33 @@ class EmbeddedIndex:
         size = sum(file.stat().st_size for file in self._path.rglob("*") if file.is_file()) if self._path else 0
         return IndexStats(self._live().num_docs, size, self._locator)
 
+    def ids_within(self, scopes: Sequence[MailScope]) -> Iterator[str]:
+        """The ids that all ``scopes`` allow, ascending."""
+        query = self._compiler.within(scopes)
+        count = self.count_within(scopes)
+        if query is None or not count:
+            yield from self.ids() if query is None else ()
+            return
+        searcher = self._live()
+        found = _guarded(
+            lambda: searcher.search(query, count, count=False, order_by_field="id", order=Order.Asc).hits,
+            f"reading from {self._locator} failed",
+        )
+        for _, address in found:
+            yield _decoded(cast(bytes, searcher.doc(address).get_first("stored"))).id
+
+    def count_within(self, scopes: Sequence[MailScope]) -> int:
+        query, searcher = self._compiler.within(scopes), self._live()
+        if query is None:
+            return searcher.num_docs
+        return _guarded(lambda: _count(searcher.search(query, 1)), f"search in {self._locator} failed")
+
+    def within(self, scope: MailScope) -> ScopedIndex:
+        return ScopedIndex(self, (scope,))
+
+    def asynchronous(self) -> None:
+        """None: the answer comes from this process, faster than any hop through an event loop."""
+
     def close(self) -> None:
         self._searcher = None
 
@@ -144,7 +174,7 @@ class EmbeddedIndex:
 
     def _ranked(
         self, searcher: tantivy.Searcher, query: tantivy.Query, limit: int
-    ) -> tuple[list[tuple[float, _Loaded]], int]:
+    ) -> tuple[list[tuple[float, Loaded]], int]:
         """The first ``limit`` by (falling score, id).
 
         The engine breaks ties by its own document numbers, so ask for more while the tie at the limit goes on.
@@ -164,37 +194,55 @@ class EmbeddedIndex:
 
     def _by_id(
         self, searcher: tantivy.Searcher, query: tantivy.Query, limit: int
-    ) -> tuple[list[tuple[float, _Loaded]], int]:
+    ) -> tuple[list[tuple[float, Loaded]], int]:
         """The first ``limit`` by id: for queries that only filter, where every match ties."""
         result = searcher.search(query, limit, order_by_field="id", order=Order.Asc)
         return [(0.0, self._load(searcher, address)) for _, address in result.hits], _count(result)
 
-    def _load(self, searcher: tantivy.Searcher, address: tantivy.DocAddress) -> _Loaded:
-        """The stored mail, remembered unless it is very long."""
+    def _load(self, searcher: tantivy.Searcher, address: tantivy.DocAddress) -> Loaded:
         place = (address.segment_ord, address.doc)
-        loaded = self._documents.get(place)
-        if loaded is None:
-            loaded = _Loaded(_decoded(cast(bytes, searcher.doc(address).get_first("stored"))))
-            if len(loaded.document.body) <= _REMEMBERED_CHARS:
-                if len(self._documents) >= _REMEMBERED:
-                    self._documents.clear()
-                self._documents[place] = loaded
-        return loaded
+        return self._remembered.get(place, lambda: _decoded(cast(bytes, searcher.doc(address).get_first("stored"))))
 
 
-class _Loaded:
-    """A mail and, once a snippet was cut from it, its folded body."""
+class ScopedIndex:
+    """A view of an EmbeddedIndex: only the mails that all its scopes allow. Closing it leaves the index open."""
 
-    __slots__ = ("_folded", "document")
+    def __init__(self, index: EmbeddedIndex, scopes: tuple[MailScope, ...]) -> None:
+        self._index, self._scopes = index, scopes
+        self._closed = False
 
-    def __init__(self, document: Document) -> None:
-        self.document = document
-        self._folded: FoldedText | None = None
+    @property
+    def locator(self) -> str:
+        return self._index.locator
 
-    def folded(self) -> FoldedText:
-        if self._folded is None:
-            self._folded = FoldedText(self.document.body)
-        return self._folded
+    def search(self, query: Query, *, snippet_chars: int = 160) -> SearchResult:
+        return self._open().find(query, snippet_chars, self._scopes)
+
+    def read(self, document_id: str) -> Document | None:
+        document = self._open().read(document_id)
+        return document if document and all(scope.allows(document) for scope in self._scopes) else None
+
+    def ids(self) -> Iterator[str]:
+        return self._open().ids_within(self._scopes)
+
+    def stats(self) -> IndexStats:
+        """``documents`` counts the allowed mails; the bytes are those of the whole index."""
+        index = self._open()
+        return replace(index.stats(), documents=index.count_within(self._scopes))
+
+    def within(self, scope: MailScope) -> ScopedIndex:
+        return ScopedIndex(self._index, (*self._scopes, scope))
+
+    def asynchronous(self) -> None:
+        """None, as for the index."""
+
+    def close(self) -> None:
+        self._closed = True
+
+    def _open(self) -> EmbeddedIndex:
+        if self._closed:
+            raise IndexUnavailable(f"this view of {self.locator} has been closed; make it again with within()")
+        return self._index
 
 
 class EmbeddedWriter:
@@ -247,7 +295,7 @@ def _fill(open_writer: Callable[[], tantivy.IndexWriter], documents: Iterable[Do
     seen: set[str] = set()
     try:
         for document in documents:
-            _check_id(document, seen)
+            check_id(document, seen)
             entry = _entry(document)
             _written(lambda entry=entry: writer.add_document(entry), target)
         _written(writer.commit, target)
@@ -259,15 +307,6 @@ def _fill(open_writer: Callable[[], tantivy.IndexWriter], documents: Iterable[Do
         raise
     _written(writer.wait_merging_threads, target)
     return len(seen)
-
-
-def _check_id(document: Document, seen: set[str]) -> None:
-    where = f"document id {document.id!r} (source {document.source!r})"
-    if not _ID.fullmatch(document.id):
-        raise ValueError(f"{where}: expected 1 to 128 letters, digits, '_' or '-'")
-    if document.id in seen:
-        raise ValueError(f"{where} occurs twice; ids must be unique in a corpus")
-    seen.add(document.id)
 
 
 def _written(call: Callable[[], T], target: Path) -> T:
@@ -288,7 +327,7 @@ def _entry(document: Document) -> tantivy.Document:
     for name in (*document.recipient_names, *document.recipients):
         entry.add_text("recipient", encodable(name))
     if document.date is not None:
-        entry.add_date("date", clamped(document.date))
+        entry.add_date("date", clamped(document.date).replace(microsecond=0))
     entry.add_bytes("stored", _dump(document))
     return entry
 

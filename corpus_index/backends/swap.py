@@ -60,7 +60,7 @@ def recover(target: Path) -> None:
     pattern = re.compile(re.escape(f"{target.name}.") + r"(building|replaced)-(.+)-(\d+)")
     for path in sorted(target.parent.iterdir()):
         match = pattern.fullmatch(path.name)
-        if match is None or match[2] != _host() or _alive(int(match[3])):
+        if match is None or match[2] != host() or alive(int(match[3])):
             continue
         if match[1] == "replaced" and not target.exists():
             path.rename(target)
@@ -70,14 +70,14 @@ def recover(target: Path) -> None:
 
 def _beside(target: Path, what: str) -> Path:
     # The host is in the name because a shared folder shows the process ids of other machines.
-    return target.with_name(f"{target.name}.{what}-{_host()}-{os.getpid()}")
+    return target.with_name(f"{target.name}.{what}-{host()}-{os.getpid()}")
 
 
-def _host() -> str:
+def host() -> str:
     return re.sub(r"[^A-Za-z0-9_.-]", "_", socket.gethostname()) or "host"
 
 
-def _alive(pid: int) -> bool:
+def alive(pid: int) -> bool:
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

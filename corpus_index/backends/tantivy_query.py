@@ -7,15 +7,16 @@ add no score; clauses on names, exact fields and dates add a constant 1 in ``mus
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 import tantivy
-from tantivy import Filter, Occur, TextAnalyzer, TextAnalyzerBuilder, Tokenizer
+from tantivy import Occur
 
 from corpus_index.backends.base import QueryRejected
+from corpus_index.backends.words import ENGLISH, WORDS, Words
+from corpus_index.document import encodable
 from corpus_index.query import (
     EXACT_FIELDS,
     NAME_FIELDS,
@@ -27,27 +28,12 @@ from corpus_index.query import (
     MatchClause,
     Query,
 )
+from corpus_index.scope import MailScope
 
-ENGLISH, WORDS = "english_v1", "words_v1"  # names written into the index: change them with the analysers below
 COMPLETE_SCORE = 100.0
 SUBJECT_BOOST = 1.5
-MAX_WORD = 60  # longer runs are encoded data, not words
 # The dates tantivy can hold (64-bit nanoseconds).
 EARLIEST, LATEST = datetime(1678, 1, 1, tzinfo=UTC), datetime(2262, 1, 1, tzinfo=UTC)
-
-
-def analysers() -> dict[str, TextAnalyzer]:
-    """``ENGLISH`` for subject and body; ``WORDS`` for names and addresses, which must not be stemmed."""
-
-    def words() -> TextAnalyzerBuilder:  # a builder can build once only
-        return TextAnalyzerBuilder(Tokenizer.simple()).filter(Filter.remove_long(MAX_WORD)).filter(Filter.lowercase())
-
-    return {WORDS: words().build(), ENGLISH: words().filter(Filter.stemmer("english")).build()}
-
-
-def encodable(text: str) -> str:
-    """The text with lone surrogates replaced: the engine takes only what UTF-8 can carry."""
-    return text if text.isascii() else text.encode("utf-8", "replace").decode()
 
 
 def clamped(moment: datetime) -> datetime:
@@ -68,27 +54,31 @@ class Compiler:
 
     def __init__(self, schema: tantivy.Schema) -> None:
         self._schema = schema
-        self._analysers = analysers()
-        self._lock = threading.Lock()  # an analyser holds its token stream: one text at a time
-        self._stems: dict[str, str] = {}
+        self.words = Words()
 
-    def stem(self, word: str) -> str:
-        """The stem of one surface word, remembered."""
-        known = self._stems.get(word)
-        if known is None:
-            tokens = self._tokens(ENGLISH, word)
-            known = tokens[0][1] if len(tokens) == 1 else ""
-            if len(self._stems) >= 50_000:
-                self._stems.clear()
-            self._stems[word] = known
-        return known
+    def compile(self, query: Query, scopes: Sequence[MailScope] = ()) -> Compiled:
+        """Only mails that every scope allows match. Raises QueryRejected where a text holds no word to search for."""
+        compiled = self._keyword(query) if isinstance(query, KeywordQuery) else self._bool(query)
+        within = self.within(scopes)
+        if within is None:
+            return compiled
+        inner = (Occur.Must, compiled.query)
+        return replace(compiled, query=tantivy.Query.boolean_query([(Occur.Must, _unscored(within)), inner]))
 
-    def compile(self, query: Query) -> Compiled:
-        """Raises QueryRejected where a text holds no word to search for."""
-        return self._keyword(query) if isinstance(query, KeywordQuery) else self._bool(query)
+    def within(self, scopes: Sequence[MailScope]) -> tantivy.Query | None:
+        """What all scopes allow, or None where they allow everything."""
+        parts: list[tuple[Occur, tantivy.Query]] = []
+        for scope in scopes:
+            for field, names in (("mailbox", scope.mailboxes), ("folder", scope.folders)):
+                if names:
+                    either = [(Occur.Should, self._term(field, name)) for name in names]
+                    parts.append((Occur.Must, tantivy.Query.boolean_query(either)))
+            if scope.after is not None or scope.before is not None:
+                parts.append((Occur.Must, self._dates(scope.after, scope.before)))
+        return tantivy.Query.boolean_query(parts) if parts else None
 
     def _keyword(self, query: KeywordQuery) -> Compiled:
-        stems = list(dict.fromkeys(word for text in query.keywords for _, word in self._tokens(ENGLISH, text)))
+        stems = list(dict.fromkeys(word for text in query.keywords for _, word in self.words.tokens(ENGLISH, text)))
         if not stems:
             raise QueryRejected(f"keywords: {list(query.keywords)!r} hold no letters or digits to search for")
         parts = list(self._scope(query))
@@ -101,7 +91,7 @@ class Compiler:
 
     def _complete(self, query: KeywordQuery) -> tantivy.Query:
         """Every word of every keyword occurs, in subject or body: a constant above any BM25 sum."""
-        words = dict.fromkeys(word for text in query.keywords for _, word in self._tokens(ENGLISH, text))
+        words = dict.fromkeys(word for text in query.keywords for _, word in self.words.tokens(ENGLISH, text))
         either = [
             tantivy.Query.boolean_query([(Occur.Should, self._term(name, word, "freq")) for name in TEXT_FIELDS])
             for word in words
@@ -143,13 +133,13 @@ class Compiler:
                 return _constant(self._term(clause.field, encodable(clause.match))), ()
             if clause.field in NAME_FIELDS:
                 return _constant(self._name(clause.field, clause.match, f"{path}.match")), ()
-            stems = list(dict.fromkeys(word for _, word in self._tokens(ENGLISH, clause.match)))
+            stems = list(dict.fromkeys(word for _, word in self.words.tokens(ENGLISH, clause.match)))
             if not stems:
                 raise _wordless(f"{path}.match", clause.match)
             words = [(Occur.Should, term) for term in self._text_terms(clause.field, stems)]
             return tantivy.Query.boolean_query(words), stems
         named = clause.field in NAME_FIELDS
-        tokens = self._tokens(WORDS if named else ENGLISH, clause.phrase)
+        tokens = self.words.tokens(WORDS if named else ENGLISH, clause.phrase)
         if not tokens:
             raise _wordless(f"{path}.phrase", clause.phrase)
         if named:
@@ -164,7 +154,7 @@ class Compiler:
 
     def _name(self, field: str, text: str, path: str) -> tantivy.Query:
         """Every blank-separated piece occurs; the words of one piece (``phillip.allen@enron.com``) stand together."""
-        pieces = [tokens for piece in text.split() if (tokens := self._tokens(WORDS, piece))]
+        pieces = [tokens for piece in text.split() if (tokens := self.words.tokens(WORDS, piece))]
         if not pieces:
             raise _wordless(path, text)
         return tantivy.Query.boolean_query([(Occur.Must, self._phrase(field, piece)) for piece in pieces])
@@ -189,12 +179,6 @@ class Compiler:
 
     def _term(self, field: str, value: str, index_option: str = "basic") -> tantivy.Query:
         return tantivy.Query.term_query(self._schema, field, value, index_option)
-
-    def _tokens(self, analyser: str, text: str) -> list[tuple[int, str]]:
-        """(position, word) of a text; positions have holes where a run was too long."""
-        with self._lock:
-            tokens = self._analysers[analyser].pre_tokenize(encodable(text)).tokens
-        return [(token.position, token.text) for token in tokens]
 
 
 def _wordless(path: str, text: str) -> QueryRejected:

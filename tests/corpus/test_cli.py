@@ -101,7 +101,7 @@ def test_mistakes_get_one_line(
     assert open_index(index).stats().documents == 3
 
 
-@pytest.mark.parametrize("locator", ["nonsense", "opensearch:http://localhost:9200/mail", "embedded:/nowhere/at/all"])
+@pytest.mark.parametrize("locator", ["nonsense", "opensearch:nonsense", "embedded:/nowhere/at/all"])
 def test_an_index_that_is_not_there(locator: str, capsys: pytest.CaptureFixture[str]) -> None:
     for arguments in (["search", "--keyword", "a"], ["read", "a1"], ["stats"]):
         code, _, err = run(capsys, *arguments, "--index", locator)

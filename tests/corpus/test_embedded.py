@@ -16,9 +16,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from corpus_index.backends import open_index, open_memory_index, open_writer
-from corpus_index.backends.base import IndexUnavailable, IndexWriter, QueryRejected, SearchIndex, SearchResult
+from corpus_index.backends.base import (
+    IndexMissing,
+    IndexUnavailable,
+    IndexWriter,
+    QueryRejected,
+    SearchIndex,
+    SearchResult,
+)
 from corpus_index.backends.snippets import FoldedText, Snippeter
-from corpus_index.backends.tantivy_query import analysers
+from corpus_index.backends.words import analysers
 from corpus_index.document import Document
 from corpus_index.query import KeywordQuery, QueryError, parse_query
 
@@ -584,13 +591,13 @@ def test_a_damaged_index_says_rebuild(tmp_path: Path, damage, message: str) -> N
 
 
 def test_locators(tmp_path: Path) -> None:
-    with pytest.raises(IndexUnavailable, match=r"no index at .*build it with: python -m corpus_index build"):
+    with pytest.raises(IndexMissing, match=r"no index at .*build it with: python -m corpus_index build"):
         open_index(locator(tmp_path / "none" / "ix"))
     for wrong in ("", "x", "embedded:", "lucene:/tmp/x"):
         with pytest.raises(ValueError, match="embedded:PATH"):
             open_index(wrong)
-    with pytest.raises(ValueError, match="opensearch backend is not there yet"):
-        open_writer("opensearch:http://localhost:9200/mail")
+    with pytest.raises(ValueError, match="'cjk' needs OpenSearch"):
+        open_writer(locator(tmp_path), analyser="cjk")
 
 
 def test_an_empty_corpus_is_an_index(tmp_path: Path) -> None:

@@ -1,0 +1,143 @@
+"""How long a tool search on OpenSearch takes at 1, 32 and 256 episodes at once, against the bare asyncio client.
+
+    python benchmarks/opensearch_latency.py --opensearch http://127.0.0.1:9200
+    python benchmarks/opensearch_latency.py --index opensearch:http://127.0.0.1:9200/enron
+
+Both sides send the same request body through a client with the same number of connections and parse the same answer;
+ours also reads the model's call, compiles the query, cuts snippets and writes the text the model reads. The sides take
+turns in short rounds. A time is that of one call as its episode sees it, waiting for a free connection included.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import gc
+import statistics
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import ExitStack
+
+from opensearch_node import random_queries, temporary_index
+from opensearchpy import AsyncOpenSearch
+from rich.console import Console
+from rich.table import Table
+
+from corpus_index.backends import open_index, open_writer
+from corpus_index.backends.opensearch_client import POOL, SEARCHING, client_options, parse_address
+from corpus_index.backends.opensearch_query import compile_query, search_body
+from corpus_index.backends.words import Words
+from corpus_index.pipeline import prepare
+from corpus_index.query import parse_query
+from environments.protocol import ToolCall
+from environments.tools import ToolBox, ToolSettings
+
+LIMIT = 10
+BARE, OURS = "bare client", "tool search"
+
+Ask = Callable[[list[str]], Awaitable[object]]
+
+
+async def episodes(ask: Ask, queries: Sequence[list[str]], concurrent: int) -> tuple[list[float], float]:
+    """(seconds of each call, seconds in all) of ``queries`` shared out over ``concurrent`` episodes."""
+    seconds: list[float] = []
+
+    async def episode(own: Sequence[list[str]]) -> None:
+        for words in own:
+            began = time.perf_counter()
+            await ask(words)
+            seconds.append(time.perf_counter() - began)
+
+    began = time.perf_counter()
+    await asyncio.gather(*(episode(queries[start::concurrent]) for start in range(concurrent)))
+    return seconds, time.perf_counter() - began
+
+
+async def measure(
+    locator: str, queries: Sequence[list[str]], levels: Sequence[int], rounds: int
+) -> dict[int, dict[str, tuple[list[float], float]]]:
+    """By level and side: seconds of all calls, and seconds in all, over ``rounds`` rounds after one to warm up."""
+    address, words = parse_address(locator), Words()
+    index = open_index(locator)
+    tools = ToolBox(index, ToolSettings(max_hits=LIMIT))
+    client = AsyncOpenSearch(**client_options(address), maxsize=POOL, timeout=SEARCHING.timeout)
+    bodies: dict[tuple[str, ...], dict[str, object]] = {}
+    for own in queries:
+        arguments = {"keywords": own, "limit": LIMIT, "complete_first": tools.settings.complete_first}
+        compiled = compile_query(parse_query("keyword", arguments), words)
+        bodies[tuple(own)] = search_body(compiled, LIMIT, SEARCHING.timeout)
+
+    async def bare(own: list[str]) -> object:
+        return await client.search(index=address.name, body=bodies[tuple(own)])
+
+    async def ours(own: list[str]) -> object:
+        outcome = await tools.arun(ToolCall(name="search_keyword", arguments={"keywords": own}))
+        assert not outcome.error, outcome.error
+        return outcome
+
+    sides: dict[str, Ask] = {BARE: bare, OURS: ours}
+    found: dict[int, dict[str, tuple[list[float], float]]] = {}
+    for level in levels:
+        found[level] = {name: ([], 0.0) for name in sides}
+        for number in range(rounds + 1):
+            for name in sorted(sides, reverse=number % 2 == 0):
+                gc.collect()
+                seconds, wall = await episodes(sides[name], queries, level)
+                if number:
+                    before, total = found[level][name]
+                    found[level][name] = (before + seconds, total + wall)
+    await client.close()
+    await tools.aclose()
+    index.close()
+    return found
+
+
+def report(found: dict[int, dict[str, tuple[list[float], float]]], title: str) -> Table:
+    table = Table(title=title)
+    for column in ("episodes", "", "p50 ms", "p95 ms", "p99 ms", "searches/s", "p50 ratio", "rate ratio"):
+        table.add_column(column, justify="right" if column else "left")
+    for level, sides in found.items():
+        median = statistics.median(sides[BARE][0])
+        rate = len(sides[BARE][0]) / sides[BARE][1]
+        for name, (seconds, wall) in sides.items():
+            cuts = statistics.quantiles(seconds, n=100)
+            cells = [f"{cuts[at - 1] * 1000:,.1f}" for at in (50, 95, 99)]
+            own = len(seconds) / wall
+            ratios = (f"{statistics.median(seconds) / median:.2f}", f"{own / rate:.2f}")
+            table.add_row(str(level), name, *cells, f"{own:,.0f}", *ratios)
+    return table
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Latency of a tool search on OpenSearch over the bare client's.")
+    where = parser.add_mutually_exclusive_group(required=True)
+    where.add_argument("--opensearch", metavar="URL", help="build --source there, and delete it afterwards")
+    where.add_argument("--index", metavar="LOCATOR", help="an index that is there: opensearch:URL/NAME")
+    parser.add_argument("--source", default="company:seed=7", help="(%(default)s)")
+    parser.add_argument("--queries", type=int, default=512, help="of each side and round (%(default)s)")
+    parser.add_argument("--rounds", type=int, default=4)
+    parser.add_argument("--episodes", type=int, nargs="+", default=[1, 32, 256])
+    parser.add_argument("--seed", type=int, default=0)
+    options = parser.parse_args()
+    with ExitStack() as stack:
+        if options.index:
+            locator, index = options.index, open_index(options.index)
+            ids = list(index.ids())
+            step = max(1, len(ids) // 2000)
+            mails = [mail for mail in map(index.read, ids[::step]) if mail]
+            total = len(ids)
+            index.close()
+        else:
+            locator = stack.enter_context(temporary_index(options.opensearch))
+            mails = list(prepare(options.source)[0])
+            total = open_writer(locator).build(mails).documents
+        queries = random_queries(mails, options.queries, options.seed)
+        found = asyncio.run(measure(locator, queries, options.episodes, options.rounds))
+    title = (
+        f"{total:,} mails, {LIMIT} hits with snippets, {POOL} connections, {options.queries * options.rounds:,} calls"
+    )
+    Console(width=120).print(report(found, title))
+
+
+if __name__ == "__main__":
+    main()
