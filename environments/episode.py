@@ -19,7 +19,7 @@ from environments.roles import (
     user_prompt,
 )
 from environments.task import Role, Task
-from environments.tools import ToolBox
+from environments.tools import ToolBox, ToolOutcome
 from environments.trajectory import StopReason, Submission, ToolEvent
 from environments.untrusted import fold_line, neutralise
 
@@ -88,38 +88,36 @@ class Episode:
         user = user_prompt(task, style, self.toolbox.special_tokens)
         return EpisodeState(task), [{"role": "system", "content": system}, {"role": "user", "content": user}]
 
+    @property
+    def asynchronous(self) -> bool:
+        """Whether ``astep`` leaves its loop free while a tool runs."""
+        return self.toolbox.asynchronous
+
     def step(self, state: EpisodeState, text: str) -> tuple[Observation, EpisodeState]:
         """Read one assistant turn and act on it. Raises ValueError when the episode is over."""
-        if state.stop_reason is not None:
-            raise ValueError(f"the episode of group {state.task.group_id!r} ended already ({state.stop_reason})")
-        action = parse(text)
-        if isinstance(action, Malformed):
-            return self._failed(state, "", {}, action.reason)
-        if action.name == SUBMIT:
-            return self._submit(state, action)
+        action = self._read(state, text)
+        if not isinstance(action, ToolCall):
+            return action
         try:
-            outcome = self.toolbox.run(action)
+            outcome = self.toolbox.run(action, state.task.scope)
         except IndexUnavailable as fault:
-            event = ToolEvent(state.turn, action.name, action.arguments, f"index unavailable: {fault}")
-            ended = replace(
-                state,
-                turn=state.turn + 1,
-                events=(*state.events, event),
-                stop_reason=StopReason.ENVIRONMENT_FAULT,
-            )
-            return Observation("", True), ended
-        if outcome.error:
-            return self._failed(state, action.name, action.arguments, outcome.error)
-        event = ToolEvent(state.turn, action.name, action.arguments, "", outcome.shown_ids)
-        after = replace(
-            state,
-            turn=state.turn + 1,
-            events=(*state.events, event),
-            opened=_with_new(state.opened, [outcome.opened_id] if outcome.opened_id else []),
-            shown=_with_new(state.shown, outcome.shown_ids),
-            errors=0,
-        )
-        return self._going_on(after, outcome.text)
+            return _faulted(state, action, fault)
+        return self._called(state, action, outcome)
+
+    async def astep(self, state: EpisodeState, text: str) -> tuple[Observation, EpisodeState]:
+        """``step`` without blocking the loop while the tool runs."""
+        action = self._read(state, text)
+        if not isinstance(action, ToolCall):
+            return action
+        try:
+            outcome = await self.toolbox.arun(action, state.task.scope)
+        except IndexUnavailable as fault:
+            return _faulted(state, action, fault)
+        return self._called(state, action, outcome)
+
+    async def aclose(self) -> None:
+        """Close the connections that ``astep`` opened."""
+        await self.toolbox.aclose()
 
     def replay(self, task: Task, assistant_texts: Iterable[str]) -> EpisodeState:
         """The state after these turns, tools run again: what a framework lost is recovered from the message log."""
@@ -129,6 +127,29 @@ class Episode:
                 break
             _, state = self.step(state, text)
         return state
+
+    def _read(self, state: EpisodeState, text: str) -> ToolCall | tuple[Observation, EpisodeState]:
+        """The call to run a tool with, or where the turn leads without one."""
+        if state.stop_reason is not None:
+            raise ValueError(f"the episode of group {state.task.group_id!r} ended already ({state.stop_reason})")
+        action = parse(text)
+        if isinstance(action, Malformed):
+            return self._failed(state, "", {}, action.reason)
+        return self._submit(state, action) if action.name == SUBMIT else action
+
+    def _called(self, state: EpisodeState, call: ToolCall, outcome: ToolOutcome) -> tuple[Observation, EpisodeState]:
+        if outcome.error:
+            return self._failed(state, call.name, call.arguments, outcome.error)
+        event = ToolEvent(state.turn, call.name, call.arguments, "", outcome.shown_ids)
+        after = replace(
+            state,
+            turn=state.turn + 1,
+            events=(*state.events, event),
+            opened=_with_new(state.opened, [outcome.opened_id] if outcome.opened_id else []),
+            shown=_with_new(state.shown, outcome.shown_ids),
+            errors=0,
+        )
+        return self._going_on(after, outcome.text)
 
     def _submit(self, state: EpisodeState, call: ToolCall) -> tuple[Observation, EpisodeState]:
         try:
@@ -166,6 +187,13 @@ class Episode:
         elif state.turn >= limits.max_turns:
             reason = StopReason.MAX_TURNS
         return Observation(text, reason is not None), replace(state, stop_reason=reason)
+
+
+def _faulted(state: EpisodeState, call: ToolCall, fault: IndexUnavailable) -> tuple[Observation, EpisodeState]:
+    event = ToolEvent(state.turn, call.name, call.arguments, f"index unavailable: {fault}")
+    return Observation("", True), replace(
+        state, turn=state.turn + 1, events=(*state.events, event), stop_reason=StopReason.ENVIRONMENT_FAULT
+    )
 
 
 def recover_submission(role: Role, last_text: str, limits: SubmissionLimits | None = None) -> Submission | None:

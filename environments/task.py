@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from corpus_index.scope import MailScope
+
 
 class Role(StrEnum):
     PROPOSER = "proposer"
@@ -17,7 +19,8 @@ class Task:
 
     A Proposer task carries ``hops`` and a ``seed`` (what to start exploring from); a Solver task carries ``question``.
     ``answer`` and ``evidence`` are the key, never shown to the policy. ``tool_variant`` picks the wording of the tool
-    descriptions (drawn per group). ``parent`` links a Solver task to the proposal's trajectory uid.
+    descriptions (drawn per group). ``parent`` links a Solver task to the proposal's trajectory uid. The tools see only
+    the mails of ``scope``, on top of whatever limits the index already; None: all that it holds.
     """
 
     role: Role
@@ -29,3 +32,4 @@ class Task:
     evidence: tuple[str, ...] = ()
     tool_variant: int = 0
     parent: str = ""
+    scope: MailScope | None = None

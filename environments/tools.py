@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import difflib
-import random
-import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Annotated, Any, Literal, TypeVar
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, Literal, TypeAlias
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
-from corpus_index.backends.base import Hit, IndexUnavailable, QueryRejected, SearchIndex, SearchResult
+from corpus_index.backends.base import AsyncSearchIndex, Hit, QueryRejected, SearchIndex, SearchResult
 from corpus_index.document import Document
 from corpus_index.query import MAX_LIMIT, Query, QueryError, parse_query
+from corpus_index.scope import MailScope
 from environments.protocol import SUBMIT, ToolCall
+from environments.retries import RetrySettings, retried, retried_async
 from environments.tool_schemas import READ_MAIL, SEARCH_KINDS, TOOLS, Describe
 from environments.untrusted import fold_line, neutralise
 
@@ -24,14 +24,10 @@ MailField = Literal["date", "sender", "recipients", "subject", "body"]
 
 SHOWN_RECIPIENTS = 5
 
-T = TypeVar("T")
 
-
-class ToolSettings(BaseModel):
-    """What the model sees of the corpus. Sizes are characters; ``hit_fields`` and ``mail_fields`` are sets: the order
-    on screen is fixed. ``describe`` is how much the prompt says about the tools."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
+class ToolSettings(RetrySettings):
+    """What the model sees of the corpus, and how calls are made. Sizes are characters; ``hit_fields`` and
+    ``mail_fields`` are sets: the order on screen is fixed. ``describe`` is how much the prompt says about the tools."""
 
     enabled: tuple[ToolName, ...] = ("search_keyword", "search_bool", "read_mail")
     describe: Describe = "full"
@@ -43,9 +39,7 @@ class ToolSettings(BaseModel):
     mail_fields: tuple[MailField, ...] = ("date", "sender", "recipients", "subject", "body")
     mail_chars: Annotated[int, Field(ge=100)] = 4000
     header_style: Literal["full", "line"] = "full"  # "line": one line above the body, for tiny models
-    retries: Annotated[int, Field(ge=0)] = 3
-    backoff_seconds: Annotated[float, Field(ge=0)] = 0.2  # doubles with every retry, times a random 0.5 to 1.5
-    deadline_seconds: Annotated[float, Field(gt=0)] = 20.0  # no retry starts after it
+    max_concurrent_calls: Annotated[int, Field(ge=1)] = 32  # to an index that is asked over a network
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,86 +52,158 @@ class ToolOutcome:
     opened_id: str = ""
 
 
-class _CallError(ValueError):
+@dataclass(frozen=True, slots=True)
+class SearchRequest:
+    query: Query
+    snippet_chars: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReadRequest:
+    """``offset``: the first character of the body to show."""
+
+    mail_id: str
+    offset: int
+
+
+Request: TypeAlias = SearchRequest | ReadRequest
+Answer: TypeAlias = SearchResult | Document | None
+
+
+class CallError(ValueError):
     """The model's fault; its message tells what to do."""
 
 
+_MODEL_ERRORS = (CallError, QueryError, QueryRejected)
+
+
 class ToolBox:
-    """The tools over one index. ``special_tokens`` are the tokenizer's, made harmless in every output."""
+    """The tools over one index. ``special_tokens`` are the tokenizer's, made harmless in every output.
+
+    ``run`` asks the index, ``arun`` its asynchronous side; what is asked and what the model reads are the same.
+    """
 
     def __init__(self, index: SearchIndex, settings: ToolSettings, *, special_tokens: Sequence[str] = ()) -> None:
         self.index = index
         self.settings = settings
         self.special_tokens = tuple(special_tokens)
+        self._remote = index.asynchronous()
+        self._views: dict[MailScope, SearchIndex] = {}
+        self._remote_views: dict[MailScope, AsyncSearchIndex] = {}
 
-    def run(self, call: ToolCall) -> ToolOutcome:
-        """Run one call. The model's errors come back as text that starts with ``error: ``.
+    @property
+    def asynchronous(self) -> bool:
+        """Whether ``arun`` leaves its loop free while the index works."""
+        return self._remote is not None
+
+    def run(self, call: ToolCall, scope: MailScope | None = None) -> ToolOutcome:
+        """Run one call, on the mails of ``scope`` alone. The model's errors come back as text: ``error: ...``.
 
         Raises IndexUnavailable when the engine stays away after the retries: an environment fault.
         """
         try:
-            outcome = self._run(call)
-        except (_CallError, QueryError, QueryRejected) as error:
-            message = neutralise(fold_line(str(error)), self.special_tokens)
-            return ToolOutcome(f"error: {message}", error=message)
-        return ToolOutcome(
-            neutralise(outcome.text, self.special_tokens), shown_ids=outcome.shown_ids, opened_id=outcome.opened_id
-        )
+            request = plan_call(call, self.settings)
+            index = self.index if scope is None else self._view(scope)
+            answer = retried(lambda: _ask(index, request), self.settings)
+            return self._shown(render_answer(request, answer, self.settings))
+        except _MODEL_ERRORS as error:
+            return self._refused(error)
 
-    def _run(self, call: ToolCall) -> ToolOutcome:
-        names = self.settings.enabled
-        if call.name not in names:
-            known = ", ".join((*names, SUBMIT))
-            raise _CallError(f"no tool named {_short(call.name)}{_nearest(call.name, (*names, SUBMIT))}. Use {known}")
-        tool = TOOLS[call.name]
-        for name in call.arguments:
-            if name not in tool.properties:
-                known = ", ".join(tool.properties)
-                hint = _nearest(name, tuple(tool.properties))
-                raise _CallError(f"{call.name} has no argument {_short(name)}{hint}. It takes {known}")
-        for name in tool.required:
-            if name not in call.arguments:
-                raise _CallError(f"{call.name} needs the argument '{name}'")
-        if call.name == READ_MAIL:
-            return self._read(call.arguments)
-        kind = SEARCH_KINDS[call.name]
-        ours = {"limit": self.settings.max_hits}
-        if kind == "keyword":
-            ours["complete_first"] = self.settings.complete_first
-        return self._search(parse_query(kind, {**call.arguments, **ours}))
+    async def arun(self, call: ToolCall, scope: MailScope | None = None) -> ToolOutcome:
+        """``run`` without blocking the loop; on an index without an asynchronous side, ``run`` itself."""
+        if self._remote is None:
+            return self.run(call, scope)
+        try:
+            request = plan_call(call, self.settings)
+            index = self._remote if scope is None else self._remote_view(self._remote, scope)
+            answer = await retried_async(lambda: _ask_async(index, request), self.settings)
+            return self._shown(render_answer(request, answer, self.settings))
+        except _MODEL_ERRORS as error:
+            return self._refused(error)
 
-    def _search(self, query: Query) -> ToolOutcome:
-        chars = self.settings.snippet_chars if "snippet" in self.settings.hit_fields else 0
-        result = self._retried(lambda: self.index.search(query, snippet_chars=chars))
-        return ToolOutcome(render_hits(result, self.settings), shown_ids=tuple(hit.document.id for hit in result.hits))
+    async def aclose(self) -> None:
+        """Close the connections of ``arun``, on the loop that used them. The index itself stays open."""
+        if self._remote is not None:
+            await self._remote.close()
 
-    def _read(self, arguments: dict[str, Any]) -> ToolOutcome:
-        mail_id, offset = arguments["id"], arguments.get("offset", 0)
-        if not isinstance(mail_id, str):
-            raise _CallError(f"'id' must be a string such as \"0417\", not {type(mail_id).__name__}")
-        if isinstance(offset, bool) or not isinstance(offset, int) or offset < 0:
-            raise _CallError(f"'offset' must be a whole number from 0, not {_short(offset)}")
-        document = self._retried(lambda: self.index.read(mail_id))
-        if document is None:
-            raise _CallError(f"no mail with id {_short(mail_id)}. Use an id that a search showed")
-        if offset and offset >= len(document.body):
-            raise _CallError(f"offset {offset} is past the end of mail {document.id} ({len(document.body)} characters)")
-        return ToolOutcome(
-            render_mail(document, self.settings, offset), shown_ids=(document.id,), opened_id=document.id
-        )
+    def _view(self, scope: MailScope) -> SearchIndex:
+        if scope not in self._views:
+            self._views[scope] = self.index.within(scope)
+        return self._views[scope]
 
-    def _retried(self, ask: Callable[[], T]) -> T:
-        settings = self.settings
-        deadline = time.monotonic() + settings.deadline_seconds
-        for attempt in range(settings.retries + 1):
-            try:
-                return ask()
-            except IndexUnavailable:
-                pause = settings.backoff_seconds * 2**attempt * random.uniform(0.5, 1.5)
-                if attempt == settings.retries or time.monotonic() + pause > deadline:
-                    raise
-                time.sleep(pause)
-        raise AssertionError("unreachable: the last attempt returns or raises")
+    def _remote_view(self, remote: AsyncSearchIndex, scope: MailScope) -> AsyncSearchIndex:
+        if scope not in self._remote_views:
+            self._remote_views[scope] = remote.within(scope)
+        return self._remote_views[scope]
+
+    def _shown(self, outcome: ToolOutcome) -> ToolOutcome:
+        return replace(outcome, text=neutralise(outcome.text, self.special_tokens))
+
+    def _refused(self, error: ValueError) -> ToolOutcome:
+        message = neutralise(fold_line(str(error)), self.special_tokens)
+        return ToolOutcome(f"error: {message}", error=message)
+
+
+def plan_call(call: ToolCall, settings: ToolSettings) -> Request:
+    """What to ask the index for. Raises CallError or QueryError where the call means nothing."""
+    names = settings.enabled
+    if call.name not in names:
+        known = ", ".join((*names, SUBMIT))
+        raise CallError(f"no tool named {_short(call.name)}{_nearest(call.name, (*names, SUBMIT))}. Use {known}")
+    tool = TOOLS[call.name]
+    for name in call.arguments:
+        if name not in tool.properties:
+            known = ", ".join(tool.properties)
+            hint = _nearest(name, tuple(tool.properties))
+            raise CallError(f"{call.name} has no argument {_short(name)}{hint}. It takes {known}")
+    for name in tool.required:
+        if name not in call.arguments:
+            raise CallError(f"{call.name} needs the argument '{name}'")
+    if call.name == READ_MAIL:
+        return _plan_read(call.arguments)
+    kind = SEARCH_KINDS[call.name]
+    ours = {"limit": settings.max_hits}
+    if kind == "keyword":
+        ours["complete_first"] = settings.complete_first
+    chars = settings.snippet_chars if "snippet" in settings.hit_fields else 0
+    return SearchRequest(parse_query(kind, {**call.arguments, **ours}), chars)
+
+
+def render_answer(request: Request, answer: Answer, settings: ToolSettings) -> ToolOutcome:
+    """The index's answer as text. Raises CallError for an id or an offset that is not there."""
+    match request, answer:
+        case SearchRequest(), SearchResult():
+            return ToolOutcome(render_hits(answer, settings), shown_ids=tuple(hit.document.id for hit in answer.hits))
+        case ReadRequest(), None:
+            raise CallError(f"no mail with id {_short(request.mail_id)}. Use an id that a search showed")
+        case ReadRequest(), Document():
+            offset, length = request.offset, len(answer.body)
+            if offset and offset >= length:
+                raise CallError(f"offset {offset} is past the end of mail {answer.id} ({length} characters)")
+            return ToolOutcome(render_mail(answer, settings, offset), shown_ids=(answer.id,), opened_id=answer.id)
+        case _:
+            raise TypeError(f"a {type(answer).__name__} is no answer to {request}")
+
+
+def _plan_read(arguments: dict[str, Any]) -> ReadRequest:
+    mail_id, offset = arguments["id"], arguments.get("offset", 0)
+    if not isinstance(mail_id, str):
+        raise CallError(f"'id' must be a string such as \"0417\", not {type(mail_id).__name__}")
+    if isinstance(offset, bool) or not isinstance(offset, int) or offset < 0:
+        raise CallError(f"'offset' must be a whole number from 0, not {_short(offset)}")
+    return ReadRequest(mail_id, offset)
+
+
+def _ask(index: SearchIndex, request: Request) -> Answer:
+    if isinstance(request, SearchRequest):
+        return index.search(request.query, snippet_chars=request.snippet_chars)
+    return index.read(request.mail_id)
+
+
+async def _ask_async(index: AsyncSearchIndex, request: Request) -> Answer:
+    if isinstance(request, SearchRequest):
+        return await index.search(request.query, snippet_chars=request.snippet_chars)
+    return await index.read(request.mail_id)
 
 
 def render_hits(result: SearchResult, settings: ToolSettings) -> str:

@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 from pydantic import Field, field_validator, model_validator
 
 from corpus_index.cleaning import CleaningOptions
+from corpus_index.scope import MailScope
 from environments.episode import EpisodeSettings
 from environments.tools import ToolSettings
 from rewards.answers import MatchSettings
@@ -70,6 +71,14 @@ class GrpoConfig(Section):
             }
         )
         return self
+
+
+class EnvConfig(EpisodeSettings):
+    on_faults: Literal["stop", "continue"] = "stop"
+    """What becomes of a step in which too many rollouts ended because the index was away. stop: the run ends with a
+    checkpoint of the last whole step, and the same command goes on from there. continue: no update in this step."""
+    max_fault_share: Annotated[float, Field(ge=0, le=1)] = 0.5
+    """More than this share of a step's rollouts is too many; fewer are left out of the update and counted."""
 
 
 class WandbConfig(Section):
@@ -214,13 +223,16 @@ class Config(Section):
     grpo: GrpoConfig = GrpoConfig()
     loss_fn: LossConfig = LossConfig()
     policy: PolicyConfig = PolicyConfig()
-    env: EpisodeSettings = EpisodeSettings()
+    env: EnvConfig = EnvConfig()
     tools: ToolSettings = ToolSettings()
     logger: LoggerConfig = LoggerConfig()
     checkpointing: CheckpointingConfig = CheckpointingConfig()
     cluster: ClusterConfig = ClusterConfig()
     engine: EngineConfig = EngineConfig()
     corpus: CorpusConfig = CorpusConfig()
+    scope: MailScope = MailScope()
+    """The mails of ``corpus`` that exist for the agent: tools, seeds and checks see no other. The companies of
+    ``evaluation`` are corpora of their own."""
     selfplay: SelfPlayConfig = SelfPlayConfig()
     rewards: RewardsConfig = RewardsConfig()
     sft: SftConfig = SftConfig()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
 from enum import Enum
 from pathlib import Path
 from typing import Any, TypeAlias, cast, get_args
@@ -37,7 +38,7 @@ def load_config(path: str | Path, overrides: Sequence[str] = ()) -> Config:
         ConfigError: a file is missing or is no YAML mapping, ``defaults`` form a circle, an override has no ``=``, an
             interpolation cannot be resolved, a key is unknown, or a value has the wrong type or is forbidden.
     """
-    tree = _merge(_plain(Config().model_dump()), _read_recipe(Path(path), ()), Config)
+    tree = _merge(plain_tree(Config()), _read_recipe(Path(path), ()), Config)
     for override in overrides:
         _apply_override(tree, override)
     try:
@@ -66,13 +67,18 @@ def dump_config(config: Config, path: str | Path) -> None:
     handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
     try:
         with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(OmegaConf.to_yaml(OmegaConf.create(_plain(config.model_dump()))))
+            file.write(OmegaConf.to_yaml(OmegaConf.create(plain_tree(config))))
             file.flush()
             os.fsync(file.fileno())
         Path(name).replace(target)
     except BaseException:
         Path(name).unlink(missing_ok=True)
         raise
+
+
+def plain_tree(config: Config) -> Tree:
+    """The config as YAML and JSON can hold it."""
+    return _plain(config.model_dump())
 
 
 def _read_recipe(path: Path, children: tuple[Path, ...]) -> Tree:
@@ -188,11 +194,13 @@ def _explain(error: ValidationError) -> Iterator[str]:
 
 
 def _plain(value: object) -> Any:
-    """Only what YAML writes: an enum by its value, a path as text, a tuple as a list."""
+    """Only what YAML writes: an enum by its value, a path or a date as text, a tuple as a list."""
     if isinstance(value, Enum):
         return value.value
     if isinstance(value, Path):
         return str(value)
+    if isinstance(value, datetime):
+        return value.isoformat()
     if isinstance(value, Mapping):
         return {_plain(key): _plain(each) for key, each in cast(Mapping[object, object], value).items()}
     if isinstance(value, (list, tuple)):

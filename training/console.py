@@ -72,6 +72,8 @@ def step_line(
         if found := _ACCURACY.fullmatch(name):
             parts.append(f"{found['set']} {found['slice']} {metrics[name]:.1%}")
     parts += [f"{label} {metrics[name]:{form}}" for name, label, form in _KEY_NUMBERS if name in metrics]
+    if metrics.get("faults/share"):
+        parts.append(f"faults {metrics['faults/share']:.0%}" + (", no update" if metrics.get("faults/lost") else ""))
     if seconds is not None:
         parts.append(f"{seconds:.1f} s")
     return "  ".join(parts)

@@ -9,8 +9,10 @@ from typing import Literal
 
 from corpus_index.backends.base import SearchIndex
 from corpus_index.document import Document
+from corpus_index.scope import MailScope
 from corpus_index.sources.company import Company, CompanyQuestion, chains
 from corpus_index.sources.company_words import RELATIONS
+from environments.retries import RetrySettings, retried
 from environments.task import Role, Task
 from rewards.answers import Verdict
 from rewards.judge import Judge
@@ -28,20 +30,28 @@ def seed_text(mail: Document, kind: SeedKind = "mail") -> str:
 
 @dataclass(frozen=True)
 class Board:
-    """``ids`` are all mails, in order. ``company`` is the oracle where the corpus is synthetic: rewards never see it,
-    only the log and the fixed-question control do."""
+    """``index`` holds what ``scope`` of the config allows, ``ids`` are all its mails, in order. ``company`` is the
+    oracle where the corpus is synthetic: rewards never see it, only the log and the fixed-question control do."""
 
     index: SearchIndex
     ids: tuple[str, ...]
     company: Company | None = None
 
+    def read(self, mail_id: str, settings: RetrySettings, scope: MailScope | None = None) -> Document | None:
+        """A mail as a task of this ``scope`` may see it. Raises IndexUnavailable after the retries."""
+        index = self.index if scope is None else self.index.within(scope)
+        return retried(lambda: index.read(mail_id), settings)
+
     def proposer_tasks(self, config: Config, step: int, rng: random.Random) -> list[Task]:
-        """``proposer_prompts_per_step`` groups of ``proposer_generations`` equal tasks, one seed a group."""
+        """``proposer_prompts_per_step`` groups of ``proposer_generations`` equal tasks, one seed a group.
+
+        Raises IndexUnavailable where the seeds cannot be read.
+        """
         play = config.selfplay
         seeds = rng.sample(self.ids, min(play.proposer_prompts_per_step, len(self.ids)))
         tasks: list[Task] = []
         for k, mail_id in enumerate(seeds):
-            mail = self.index.read(mail_id)
+            mail = self.read(mail_id, config.tools)
             if mail is None:
                 raise LookupError(f"mail {mail_id} is in the index's list but cannot be read; rebuild the index")
             task = Task(

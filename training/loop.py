@@ -14,6 +14,7 @@ from rewards.judge import Judge
 from training.checkpoint import CheckpointManager
 from training.config import Config
 from training.experts import Habits, demonstrations
+from training.faults import FaultStop
 from training.game import Board, seed_text
 from training.recipe import Players
 from training.runlog import SFT, RunLog
@@ -27,7 +28,8 @@ FIRST_SFT_COMPANY = 50_000  # apart from every seed that a recipe would name
 def run(players: Players, board: Board, judge: Judge, log: RunLog, *, validate: Validate, benchmark: Benchmark) -> None:
     """``validate`` measures the held-out company; ``benchmark(step, label)`` measures and stores the fixed benchmark.
 
-    Killed at any moment and started again, the run goes on from its last checkpoint and writes the same metrics.
+    Killed at any moment and started again, the run goes on from its last checkpoint and writes the same metrics. So it
+    does after FaultStop, which ends it where the search index failed too many rollouts (``env.on_faults``).
     """
     config, engine = players.config, players.engine
     manager = checkpoints(config, log.folder)
@@ -44,9 +46,17 @@ def run(players: Players, board: Board, judge: Judge, log: RunLog, *, validate: 
     else:
         log.truncate_after(found.step)
         log.say(f"resumed from {found.path}")
+    metric = found.metric if found else None
     for step in range((found.step if found else 0) + 1, config.grpo.max_num_steps + 1):
-        report = train_step(engine, board, judge, config, step)
+        try:
+            report = train_step(engine, board, judge, config, step)
+        except FaultStop as stop:
+            if config.checkpointing.enabled:
+                keep_step(step - 1, manager, players, metric)
+            raise FaultStop(stop_message(step, stop, config, board.index.locator)) from stop
         log.step(step, report.metrics, seconds=report.seconds)
+        if report.trouble:
+            log.warn(f"step {step}: {report.trouble}")
         log.write_samples(step, report.samples)
         last = step == config.grpo.max_num_steps
         values: Mapping[str, float] = {}
@@ -54,11 +64,28 @@ def run(players: Players, board: Board, judge: Judge, log: RunLog, *, validate: 
             started = time.monotonic()
             values = validate()
             log.step(step, values, phase="val", seconds={"total": time.monotonic() - started})
+        metric = ranking_metric(config.checkpointing.metric_name, report.metrics, values)
         if config.checkpointing.enabled and (manager.due(step) or last):
-            metric = ranking_metric(config.checkpointing.metric_name, report.metrics, values)
             manager.save(step, engine, {}, metric=metric)
     if config.grpo.max_num_steps:  # a run of 0 steps has measured its start above
         benchmark(config.grpo.max_num_steps, config.selfplay.mode)
+
+
+def keep_step(step: int, manager: CheckpointManager, players: Players, metric: float | None) -> None:
+    """A checkpoint of ``step``, whose weights the engine still has, unless there is one."""
+    newest = manager.latest()
+    if newest is None or newest.step < step:
+        manager.save(step, players.engine, {}, metric=metric)
+
+
+def stop_message(step: int, stop: FaultStop, config: Config, locator: str) -> str:
+    after = (
+        f"step {step - 1} is saved: start the search node again, then the same command, and the run goes on with step "
+        f"{step}. To go on without a step's update instead, set env.on_faults to continue"
+        if config.checkpointing.enabled
+        else "nothing is saved, because checkpointing.enabled is false: start the search node again and the run anew"
+    )
+    return f"step {step} was given up: {stop}. Index: {locator}; {after}"
 
 
 def checkpoints(config: Config, folder: Path) -> CheckpointManager:

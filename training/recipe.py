@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from corpus_index.backends import open_index, open_memory_index, open_writer
-from corpus_index.backends.base import IndexUnavailable, SearchIndex
+from corpus_index.backends.base import IndexMissing, IndexUnavailable, SearchIndex
 from corpus_index.pipeline import prepare
+from corpus_index.scope import MailScope
 from corpus_index.sources.company import Company, parse_spec
 from environments.chat_format import ChatFormat
 from environments.episode import Episode
@@ -21,6 +22,7 @@ from training.config import Config
 from training.console import printable
 from training.engines.local import LocalEngine, pick_device
 from training.engines.models import load_policy
+from training.faults import FaultStop
 from training.game import Board
 from training.runlog import RunLogError
 
@@ -33,17 +35,25 @@ def run_folder(config: Config) -> Path:
 
 
 def open_board(config: Config, say: Callable[[str], None]) -> Board:
-    """Open the run's index, or build it from ``corpus.source`` first. Raises SourceError or IndexUnavailable."""
+    """Open the run's index, or build it from ``corpus.source`` first; the board is what ``scope`` leaves of it.
+
+    Raises SourceError, IndexUnavailable, or ValueError where the scope leaves no mail.
+    """
     locator = config.corpus.index or f"embedded:{run_folder(config) / 'index'}"
     try:
         index = open_index(locator)
-    except IndexUnavailable:
+    except IndexMissing:  # any other trouble must not replace an index that may be whole
         say(f"building {locator} from {config.corpus.source}")
         documents, report = prepare(config.corpus.source, config.corpus.cleaning)
         open_writer(locator).build(documents)
         say(report.render())
         index = open_index(locator)
-    return Board(index, tuple(index.ids()), company_of(config.corpus.source))
+    if config.scope != MailScope():
+        index = index.within(config.scope)
+    ids = tuple(index.ids())
+    if not ids and config.scope != MailScope():
+        raise ValueError(f"no mail of {locator} lies within scope: {config.scope}. Widen it or check its names")
+    return Board(index, ids, company_of(config.corpus.source))
 
 
 def company_of(source: str) -> Company | None:
@@ -105,7 +115,7 @@ def user_errors() -> Generator[None]:
     """
     try:
         yield
-    except (IndexUnavailable, CheckpointError, RunLogError, OSError, ValueError) as error:
+    except (IndexUnavailable, FaultStop, CheckpointError, RunLogError, OSError, ValueError) as error:
         if isinstance(error, ValueError) and not _raised_by_us(error):
             raise
         text = f"{error.strerror}: {error.filename}" if isinstance(error, OSError) and error.filename else str(error)

@@ -24,6 +24,7 @@ from typing import Self, cast
 from omegaconf import OmegaConf
 
 from training.config import Config
+from training.config_load import plain_tree
 from training.console import RunConsole, printable
 from training.provenance import describe_start
 from training.samples import Record, json_line, pick_per_role, sample_path, sample_step, write_atomic
@@ -76,7 +77,7 @@ class RunLog:
         wandb = WandbSettings(logger.wandb.project, logger.wandb.name or logger.run_name, logger.wandb.entity or "")
         return cls(
             Path(logger.log_dir) / logger.run_name,
-            config.model_dump(),
+            plain_tree(config),
             samples_per_role=logger.samples_per_role,
             total_steps=config.grpo.max_num_steps,
             wandb=wandb if logger.wandb_enabled else None,

@@ -34,6 +34,7 @@ def trajectory_record(trajectory: Trajectory, breakdown: RewardBreakdown, advant
             "evidence": list(task.evidence),
             "tool_variant": task.tool_variant,
             "parent": task.parent,
+            "scope": None if task.scope is None else task.scope.model_dump(mode="json"),
         },
         "messages": [dict(message) for message in trajectory.messages],
         "events": [

@@ -10,11 +10,15 @@ from __future__ import annotations
 import random
 import time
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 
+from corpus_index.backends.base import IndexUnavailable
+from corpus_index.document import Document
+from corpus_index.scope import MailScope
+from environments.retries import RetrySettings
 from environments.task import Role, Task
-from environments.trajectory import Trajectory
+from environments.trajectory import StopReason, ToolEvent, Trajectory
 from rewards.breakdown import RewardBreakdown
 from rewards.judge import Judge
 from rewards.proposer import Refusal, check_proposal, proposer_reward
@@ -22,6 +26,7 @@ from rewards.solver import solver_reward
 from training.advantages import count_groups, group_advantages
 from training.config import Config
 from training.engines.base import Engine, Sampling, Weighted
+from training.faults import FaultWatch
 from training.game import Board, Truth, truth_metrics, truth_of
 from training.losses import role_weights
 from training.mismatch import beyond_threshold, mismatch_metrics, sequence_errors
@@ -31,11 +36,13 @@ from training.selection import out_of_group, select
 
 @dataclass
 class StepReport:
-    """``seconds`` by part of the step; ``samples`` are all rollouts with their rewards."""
+    """``seconds`` by part of the step; ``samples`` are all rollouts with their rewards; ``trouble`` says in one line
+    what the search index failed, empty where it did not."""
 
     metrics: dict[str, float] = field(default_factory=dict[str, float])
     seconds: dict[str, float] = field(default_factory=dict[str, float])
     samples: list[Record] = field(default_factory=list[Record])
+    trouble: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,19 +56,25 @@ class Proposals:
 
 
 def train_step(engine: Engine, board: Board, judge: Judge, config: Config, step: int) -> StepReport:
-    """All draws come from ``grpo.seed`` and ``step``, so a resumed run repeats the unbroken one."""
+    """All draws come from ``grpo.seed`` and ``step``, so a resumed run repeats the unbroken one.
+
+    Raises FaultStop, with the weights as they were, where the index failed too many rollouts and ``env.on_faults`` says
+    to stop.
+    """
     report = StepReport()
+    faults = FaultWatch(config.env)
     clock = _Clock(report.seconds)
     rng = random.Random(f"{config.grpo.seed}/{step}")
     if config.selfplay.mode == "selfplay":
         with clock("propose"):
-            proposals = _propose(engine, board, config, step, rng)
-        solver_tasks = _solver_tasks(proposals, config, rng)
+            proposals = _propose(engine, board, config, step, rng, faults)
+        solver_tasks = [] if faults.lost else _solver_tasks(proposals, config, rng)
     else:
         proposals = Proposals([], [], [])
         solver_tasks = board.fixed_tasks(config, step, rng)
     with clock("solve"):
         solved = engine.rollout(solver_tasks, _sampling(config, step, 1))
+        faults.count(solved)
     with clock("reward"):
         solver_pay = [solver_reward(t, judge, config.rewards.solver) for t in solved]
         trajectories = [*proposals.trajectories, *solved]
@@ -77,25 +90,33 @@ def train_step(engine: Engine, board: Board, judge: Judge, config: Config, step:
         logprob_error=[flags.get(i, False) for i in range(len(trajectories))],
     )  # fmt: skip
     with clock("update"):
-        report.metrics |= _update(engine, trajectories, advantages, selection.kept, config)
+        kept = () if faults.lost else selection.kept
+        report.metrics |= _update(engine, trajectories, advantages, kept, config)
         engine.sync_weights()
     report.metrics |= selection.metrics | mismatch_metrics([trajectories[i] for i in alive], recomputed)
     report.metrics |= _game_metrics(trajectories, pay)
     report.metrics |= _proposal_metrics(proposals, board, judge)
-    kept = set(selection.kept)
+    report.metrics |= faults.metrics()
+    report.trouble = faults.summary()
+    trained = set(kept)
     report.samples = [
-        trajectory_record(t, p, advantages[i] if i in kept else None)
+        trajectory_record(t, p, advantages[i] if i in trained else None)
         for i, (t, p) in enumerate(zip(trajectories, pay, strict=True))
     ]
     report.seconds["total"] = sum(report.seconds.values())
     return report
 
 
-def _propose(engine: Engine, board: Board, config: Config, step: int, rng: random.Random) -> Proposals:
-    tasks = board.proposer_tasks(config, step, rng)
-    trajectories = engine.rollout(tasks, _sampling(config, step, 0))
-    checks = config.rewards.proposer.checks
-    refusals = [check_proposal(t, board.index.read, checks) for t in trajectories]
+def _propose(
+    engine: Engine, board: Board, config: Config, step: int, rng: random.Random, faults: FaultWatch
+) -> Proposals:
+    try:
+        tasks = board.proposer_tasks(config, step, rng)
+    except IndexUnavailable as fault:
+        faults.unreadable(fault)
+        return Proposals([], [], [])
+    trajectories, refusals = _checked(engine.rollout(tasks, _sampling(config, step, 0)), board, config)
+    faults.count(trajectories)
     # Equal questions of one step are one question: its Solvers would only measure the same thing twice.
     distinct: dict[tuple[str, str], list[int]] = {}
     for i, (t, refusal) in enumerate(zip(trajectories, refusals, strict=True)):
@@ -107,6 +128,48 @@ def _propose(engine: Engine, board: Board, config: Config, step: int, rng: rando
         for i in members:
             group_of[i] = f"{step}/s{k}"
     return Proposals(trajectories, refusals, group_of)
+
+
+def _checked(
+    played: Sequence[Trajectory], board: Board, config: Config
+) -> tuple[list[Trajectory], list[Refusal | None]]:
+    """The proposals and each one's first failed check. One whose evidence cannot be read is the environment's fault."""
+    trajectories: list[Trajectory] = []
+    refusals: list[Refusal | None] = []
+    evidence = _Evidence(board, config.tools)
+    for t in played:
+        try:
+            refusals.append(check_proposal(t, evidence.reader(t.task.scope), config.rewards.proposer.checks))
+            trajectories.append(t)
+        except IndexUnavailable as fault:
+            event = ToolEvent(len(t.turn_starts), "", {}, f"evidence could not be checked: {fault}")
+            refusals.append(Refusal.NO_SUBMISSION)
+            trajectories.append(
+                replace(t, stop_reason=StopReason.ENVIRONMENT_FAULT, submission=None, events=(*t.events, event))
+            )
+    return trajectories, refusals
+
+
+class _Evidence:
+    """Reads mails with the tools' retries. Once these were in vain the step's other proposals are given up unasked: one
+    after the other, they would wait for hours."""
+
+    def __init__(self, board: Board, patience: RetrySettings) -> None:
+        self._board = board
+        self._patience = patience
+        self._gone: IndexUnavailable | None = None
+
+    def reader(self, scope: MailScope | None) -> Callable[[str], Document | None]:
+        def read(mail_id: str) -> Document | None:
+            if self._gone is not None:
+                raise IndexUnavailable(str(self._gone)) from self._gone
+            try:
+                return self._board.read(mail_id, self._patience, scope)
+            except IndexUnavailable as fault:
+                self._gone = fault
+                raise
+
+        return read
 
 
 def _solver_tasks(proposals: Proposals, config: Config, rng: random.Random) -> list[Task]:
@@ -125,6 +188,7 @@ def _solver_tasks(proposals: Proposals, config: Config, rng: random.Random) -> l
             evidence=t.submission.evidence,
             tool_variant=rng.randrange(config.selfplay.tool_variants),
             parent=t.uid,
+            scope=t.task.scope,
         )
         tasks += [task] * config.selfplay.solver_generations
     return tasks

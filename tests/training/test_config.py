@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +10,11 @@ import pytest
 from omegaconf import OmegaConf
 from pydantic import BaseModel
 
+from corpus_index.scope import MailScope
 from environments.tools import ToolSettings
 from training.config import Config, EvaluationConfig, LossConfig
 from training.config_load import ConfigError, dump_config, load_config, validate_config
+from training.runlog import RunLog
 
 BASE = Path(__file__).resolve().parents[2] / "examples" / "configs" / "base.yaml"
 
@@ -335,6 +338,31 @@ def test_a_dump_reads_back_equal_and_resolved(tmp_path: Path) -> None:
     text = target.read_text(encoding="utf-8")
     assert "${" not in text
     assert "日本" in text
+
+
+def test_a_scope_is_read_and_written_with_its_dates(recipe: Recipe, tmp_path: Path) -> None:
+    path = recipe("scope: {mailboxes: [kaminski-v], after: 2001-05-14, before: '2001-06-01T12:00:00+02:00'}")
+    config = load_config(path)
+    assert config.scope == MailScope(
+        mailboxes=("kaminski-v",), after=datetime(2001, 5, 14, tzinfo=UTC), before=datetime(2001, 6, 1, 10, tzinfo=UTC)
+    )
+    dump_config(config, tmp_path / "again.yaml")
+    assert load_config(tmp_path / "again.yaml") == config
+    with RunLog.of(load_config(path, [f"logger.log_dir={tmp_path / 'runs'}", "logger.wandb_enabled=false"])) as log:
+        assert load_config(log.folder / "config.yaml").scope == config.scope
+    with pytest.raises(ConfigError, match=r"unknown key scope\.mailbox; nearest: scope\.mailboxes"):
+        load_config(recipe("scope: {mailbox: kaminski-v}"))
+    with pytest.raises(ConfigError, match=r"scope\.after"):
+        load_config(recipe("scope: {after: soon}"))
+
+
+def test_what_becomes_of_faults_is_said_in_words() -> None:
+    config = load_config(BASE, ["env.on_faults=continue", "env.max_fault_share=0"])
+    assert (config.env.on_faults, config.env.max_fault_share) == ("continue", 0.0)
+    with pytest.raises(ConfigError, match=r"env\.on_faults: got 'ignore' .*'stop' or 'continue'"):
+        load_config(BASE, ["env.on_faults=ignore"])
+    with pytest.raises(ConfigError, match=r"env\.max_fault_share: got 50"):
+        load_config(BASE, ["env.max_fault_share=50"])
 
 
 def test_a_full_disk_keeps_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,39 +2,43 @@ from __future__ import annotations
 
 import random
 from collections import defaultdict
-from collections.abc import Callable, Generator, Sequence
-from dataclasses import dataclass, field, replace
-from pathlib import Path
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import cast
 
 import pytest
 from company_play import ROOT, Place, load, place
+from scripted_play import (
+    Act,
+    Proposal,
+    Script,
+    ScriptedEngine,
+    board,
+    expert,
+    group_number,
+    guess,
+    half_right,
+    mute,
+    true_proposal,
+)
 
 from corpus_index.backends.base import IndexStats, IndexUnavailable, SearchIndex, SearchResult
 from corpus_index.document import Document
 from corpus_index.query import KeywordQuery, Query
 from corpus_index.sources.company import chains
-from environments.episode import Episode, EpisodeState
 from environments.protocol import render_call
-from environments.recorder import Recorder
 from environments.task import Role, Task
 from environments.trajectory import StopReason, Trajectory
 from evaluation.evaluator import company_questions
 from rewards.judge import RuleJudge
-from training.config import Config, LossConfig
+from training.config import Config
 from training.config_load import load_config
-from training.engines.base import Sampling, Weighted
-from training.experts import ExpertStuck, Habits, solve
+from training.engines.base import Weighted
 from training.game import Board, Truth, draw_hops, seed_text, truth_metrics, truth_of
 from training.samples import Record
 from training.selfplay import StepReport, train_step
 
-Script = Generator[str, EpisodeState, None]
-Act = Callable[[Task, int], Script]
-"""The task and the member's number in its group to a script."""
 JUDGE = RuleJudge()
-SPOKEN = -1.25
-"""Log-probability of every token that the fake policy says."""
 
 
 @pytest.fixture(scope="module")
@@ -49,133 +53,12 @@ def config(*overrides: str) -> Config:
     )  # fmt: skip
 
 
-@dataclass
-class ScriptedEngine:
-    """Plays scripts through the real episode; ``shift`` is how far recomputed log-probs are from the recorded ones."""
-
-    firm: Place
-    episode: Episode
-    act: Act
-    shift: Callable[[Trajectory], float] = lambda _: 0.0
-    rollouts: list[tuple[list[Task], Sampling]] = field(default_factory=list)
-    played: list[Trajectory] = field(default_factory=list)
-    updates: list[list[Weighted]] = field(default_factory=list)
-    syncs: int = 0
-    policy_version: int = 7
-
-    def rollout(self, tasks: Sequence[Task], sampling: Sampling) -> list[Trajectory]:
-        self.rollouts.append((list(tasks), sampling))
-        seen: dict[str, int] = defaultdict(int)
-        made: list[Trajectory] = []
-        for number, task in enumerate(tasks):
-            member = seen[task.group_id]
-            seen[task.group_id] += 1
-            made.append(self._play(task, self.act(task, member), f"{len(self.rollouts)}/{number}"))
-        self.played += made
-        return made
-
-    def _play(self, task: Task, script: Script, uid: str) -> Trajectory:
-        chat = self.firm.chat
-        state, messages = self.episode.start(task)
-        recorder = Recorder(chat.prompt_ids(messages))
-        text = next(script)
-        while True:
-            ids = chat.turn_ids(text)
-            recorder.sampled(ids, [SPOKEN] * len(ids))
-            observation, state = self.episode.step(state, text)
-            messages.append({"role": "assistant", "content": text})
-            if observation.done:
-                return recorder.trajectory(uid=uid, state=state, policy_version=self.policy_version, messages=messages)
-            recorder.observed(chat.observation_ids(observation.text, ended=True))
-            try:
-                text = script.send(state)
-            except (StopIteration, ExpertStuck):
-                text = "I do not know"
-
-    def logprobs(self, trajectories: Sequence[Trajectory]) -> list[list[float]]:
-        return [
-            [(SPOKEN + self.shift(t)) * mask for mask in t.loss_mask]  # 0.0 on what was not sampled
-            for t in trajectories
-        ]
-
-    def update(self, batch: Sequence[Weighted], loss: LossConfig) -> dict[str, float]:
-        self.updates.append(list(batch))
-        return {"loss": 0.5}
-
-    def sft(self, trajectories: Sequence[Trajectory]) -> dict[str, float]:
-        raise AssertionError("a self-play step never imitates")
-
-    def sync_weights(self) -> None:
-        self.syncs += 1
-
-    def save(self, path: Path) -> None:
-        raise AssertionError("a step never saves")
-
-    def load(self, path: Path) -> None:
-        raise AssertionError("a step never loads")
-
-
-@dataclass(frozen=True)
-class Proposal:
-    question: str
-    answer: str
-    evidence: tuple[str, ...]
-
-    def script(self) -> Script:
-        for mail in self.evidence:
-            yield render_call("read_mail", {"id": mail})
-        yield render_call(
-            "submit", {"question": self.question, "answer": self.answer, "evidence": list(self.evidence)}
-        )
-
-
-def mute() -> Script:
-    while True:
-        yield "I do not know"
-
-
-def guess(answer: str = "zzz") -> Script:
-    yield render_call("submit", {"answer": answer, "evidence": ["0000"]})
-
-
-def expert(firm: Place, task: Task) -> Script:
-    truth = firm.company.parse(task.question)
-    assert truth is not None
-    return solve(firm.company, truth, random.Random(0), Habits(vague=0.0))
-
-
-def true_proposal(firm: Place, number: int) -> Proposal:
-    """A different right one-hop question for each number."""
-    project = firm.company.entities["project"][number]
-    fact = firm.company.facts["budget", project]
-    return Proposal(f"What is the budget of {project}?", fact.value, (fact.mails[-1],))
-
-
-def group_number(task: Task) -> int:
-    return int(task.group_id.rpartition("/")[2][1:])
-
-
-def board(firm: Place) -> Board:
-    return Board(firm.index, tuple(firm.index.ids()), firm.company)
-
-
 def run(
     firm: Place, settings: Config, act: Act, *, step: int = 1, index: SearchIndex | None = None,
     shift: Callable[[Trajectory], float] = lambda _: 0.0,
 ) -> tuple[ScriptedEngine, StepReport]:  # fmt: skip
     engine = ScriptedEngine(firm, firm.episode(settings, index), act, shift)
     return engine, train_step(engine, board(firm), JUDGE, settings, step)
-
-
-def half_right(firm: Place) -> Act:
-    """Each Proposer group asks its own question, members 0 and 1; the others say nothing. Half of the Solvers know."""
-
-    def act(task: Task, member: int) -> Script:
-        if task.role is Role.PROPOSER:
-            return true_proposal(firm, group_number(task)).script() if member < 2 else mute()
-        return expert(firm, task) if member % 2 else guess()
-
-    return act
 
 
 def by_group(weighted: Sequence[Weighted]) -> dict[str, list[Weighted]]:
@@ -418,6 +301,9 @@ class BrokenSearch:
 
     def ids(self):  # type: ignore[no-untyped-def]
         return self._index.ids()
+
+    def asynchronous(self) -> None:
+        return None
 
     def stats(self) -> IndexStats:
         return self._index.stats()

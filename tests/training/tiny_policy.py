@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 from transformers import LlamaConfig, PreTrainedTokenizerFast, Qwen3Config
@@ -75,6 +75,7 @@ class ScriptedEpisode:
     """Answers each turn with a text that depends on the turn's own; the task's ``hops`` is its number of turns."""
 
     seen: list[str]
+    asynchronous: ClassVar[bool] = False
 
     def start(self, task: Task) -> tuple[ScriptedState, list[dict[str, str]]]:
         return ScriptedState(task), [

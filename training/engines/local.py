@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any, Literal, cast
 
@@ -25,6 +27,7 @@ from training.engines.batching import PaddedBatch, length_batches, pad
 from training.engines.generation import GenerationLimits, generate
 from training.engines.models import Policy
 from training.engines.optimisation import MasterWeights, Optimiser, OptimiserSettings, rl_settings, sft_settings
+from training.engines.tool_calls import ToolCalls, ToolLoop
 from training.losses import Denominators, denominators, merge_metrics, policy_loss
 
 _STATE = "training_state.pt"
@@ -74,6 +77,7 @@ class LocalEngine:
         self._optimisers: dict[Stage, Optimiser] = {}
         self._reference: Policy | None = None
         self._version = 0
+        self._tool_loop: ToolLoop | None = None
         self._limits = GenerationLimits(
             slots=config.engine.rollout_batch_size,
             max_new_tokens=config.policy.generation.max_new_tokens,
@@ -86,15 +90,17 @@ class LocalEngine:
         return self._version
 
     def rollout(self, tasks: Sequence[Task], sampling: Sampling) -> list[Trajectory]:
-        return generate(
-            self.policy,
-            tasks,
-            episode=self.episode,
-            chat=self._chat,
-            sampling=sampling,
-            limits=self._limits,
-            policy_version=self._version,
-        )
+        with self._tool_calls() as calls:
+            return generate(
+                self.policy,
+                tasks,
+                episode=self.episode,
+                chat=self._chat,
+                sampling=sampling,
+                limits=self._limits,
+                policy_version=self._version,
+                calls=calls,
+            )
 
     def logprobs(self, trajectories: Sequence[Trajectory]) -> list[list[float]]:
         return self._recompute(self.policy, trajectories)
@@ -196,6 +202,15 @@ class LocalEngine:
         if (path / _REFERENCE).is_dir():
             self._reference = _frozen_copy(self.policy)
             _load_weights(self._reference, path / _REFERENCE)
+
+    def _tool_calls(self) -> AbstractContextManager[ToolCalls | None]:
+        """None for an index that answers in-process."""
+        if not self.episode.asynchronous:
+            return nullcontext()
+        if self._tool_loop is None:
+            self._tool_loop = ToolLoop(self._config.tools.max_concurrent_calls)
+            weakref.finalize(self, self._tool_loop.close)
+        return self._tool_loop.calls(self.episode)
 
     def _optimiser(self, stage: Stage) -> Optimiser:
         if stage not in self._optimisers:

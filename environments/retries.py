@@ -1,0 +1,79 @@
+"""Asking a search index that may be away: again after growing pauses, until a deadline."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Awaitable, Callable
+from typing import Annotated, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from corpus_index.backends.base import IndexUnavailable
+
+T = TypeVar("T")
+
+
+class RetrySettings(BaseModel):
+    """How long a call waits for an index that cannot answer. All times are seconds."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    retries: Annotated[int, Field(ge=0)] = 3
+    backoff_seconds: Annotated[float, Field(ge=0)] = 0.2  # doubles with every retry, times a random 0.5 to 1.5
+    deadline_seconds: Annotated[float, Field(gt=0)] = 20.0  # no retry starts after it
+
+
+class _Patience:
+    """One call's retries. The jitter keeps episodes that failed together from coming back together."""
+
+    def __init__(self, settings: RetrySettings) -> None:
+        self._settings = settings
+        self._deadline = time.monotonic() + settings.deadline_seconds
+        self._failed = 0
+
+    def left(self) -> float:
+        """Seconds until the deadline, at least 0."""
+        return max(self._deadline - time.monotonic(), 0.0)
+
+    def pause(self) -> float | None:
+        """Seconds to wait before the next try, None when there is none."""
+        pause = self._settings.backoff_seconds * 2**self._failed * random.uniform(0.5, 1.5)
+        self._failed += 1
+        return pause if self._failed <= self._settings.retries and pause <= self.left() else None
+
+
+def retried(ask: Callable[[], T], settings: RetrySettings) -> T:
+    """``ask()``, again while it raises IndexUnavailable. The last one is raised.
+
+    A call that hangs is not cut short here: its own time-out ends it.
+    """
+    patience = _Patience(settings)
+    while True:
+        try:
+            return ask()
+        except IndexUnavailable:
+            pause = patience.pause()
+            if pause is None:
+                raise
+        time.sleep(pause)
+
+
+async def retried_async(ask: Callable[[], Awaitable[T]], settings: RetrySettings) -> T:
+    """``retried`` without blocking the loop; a call that has not answered by the deadline is dropped and counts as
+    unavailable."""
+    patience = _Patience(settings)
+    before = ""
+    while True:
+        try:
+            return await asyncio.wait_for(ask(), patience.left())
+        except TimeoutError:
+            seconds = f"{settings.deadline_seconds:g} s (tools.deadline_seconds)"
+            raise IndexUnavailable(f"no answer within {seconds}{before}") from None
+        except IndexUnavailable as error:
+            pause = patience.pause()
+            if pause is None:
+                raise
+            before = f"; before that: {error}"
+        await asyncio.sleep(pause)
