@@ -86,7 +86,8 @@ class EmbeddedIndex:
         def load() -> EmbeddedIndex:
             # The engine takes a lock file where it opens an index. A folder of links keeps readers from writing into
             # the index: it may lie on a read-only disk. Everything is mapped once the searcher exists.
-            with TemporaryDirectory(prefix="futari-index-") as view:
+            # The engine may still let go of a lock file there: an index that opened must not fail for that.
+            with TemporaryDirectory(prefix="futari-index-", ignore_cleanup_errors=True) as view:
                 for file in (path / SEGMENTS).absolute().iterdir():
                     if not file.name.endswith(".lock"):
                         (Path(view) / file.name).symlink_to(file)
