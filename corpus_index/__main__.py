@@ -7,7 +7,7 @@ import json
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import cast
 
@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
-from corpus_index.backends import FORMS, load_report, open_index, open_writer, save_report
+from corpus_index.backends import FORMS, load_report, open_index, open_writer, report_text, save_report
 from corpus_index.backends.base import IndexUnavailable, QueryRejected, SearchResult
 from corpus_index.document import Document
 from corpus_index.query import OCCURS, Query, parse_query
@@ -90,7 +90,7 @@ def _build(options: argparse.Namespace, console: Console) -> int:
         stats = writer.build(counted())
     save_report(stats.locator, report.to_json())
     if options.report is not None:
-        cast(Path, options.report).write_text(_json(report.to_json()), encoding="utf-8")
+        cast(Path, options.report).write_text(report_text(report.to_json()), encoding="utf-8")
     console.print(Text(printable(report.render())))
     console.print(Text(f"{stats.documents:,} mails, {stats.bytes_on_disk / 1e6:,.1f} MB in {stats.locator}"))
     return 0
@@ -165,12 +165,8 @@ def _stats(options: argparse.Namespace, console: Console) -> int:
     console.print(Text(f"{stats.locator}: {stats.documents:,} mails, {stats.bytes_on_disk / 1e6:,.1f} MB"))
     report = load_report(stats.locator)
     if report is not None:
-        console.print(Text(printable(_json(report))))
+        console.print(Text(printable(report_text(report))))
     return 0
-
-
-def _json(report: Mapping[str, object]) -> str:
-    return json.dumps(report, indent=2, ensure_ascii=False) + "\n"
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -62,8 +62,7 @@ def save_report(locator: str, report: Mapping[str, object]) -> None:
 
         opensearch_writer.save_report(locator, report)
         return
-    record = json.dumps(report, indent=2, ensure_ascii=False) + "\n"
-    (_embedded_path(locator) / _REPORT).write_text(record, encoding="utf-8")
+    (_embedded_path(locator) / _REPORT).write_text(report_text(report), encoding="utf-8")
 
 
 def load_report(locator: str) -> dict[str, object] | None:
@@ -74,6 +73,10 @@ def load_report(locator: str) -> dict[str, object] | None:
         return opensearch_writer.load_report(locator)
     path = _embedded_path(locator) / _REPORT
     return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
+
+
+def report_text(report: Mapping[str, object]) -> str:
+    return json.dumps(report, indent=2, ensure_ascii=False) + "\n"
 
 
 def _embedded_path(locator: str) -> Path:

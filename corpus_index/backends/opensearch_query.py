@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from corpus_index.backends.base import QueryRejected
-from corpus_index.backends.tantivy_query import COMPLETE_SCORE, SUBJECT_BOOST
+from corpus_index.backends.tantivy_query import COMPLETE_SCORE, SUBJECT_BOOST, wordless
 from corpus_index.backends.words import ENGLISH, WORDS, Words
 from corpus_index.document import encodable
 from corpus_index.query import (
@@ -150,12 +150,12 @@ class _Compiler:
                 return _constant(self._name(clause.field, clause.match, f"{path}.match")), ()
             spelled = self._spelled([clause.match])
             if not spelled:
-                raise _wordless(f"{path}.match", clause.match)
+                raise wordless(f"{path}.match", clause.match)
             self._add(len(spelled), f"{path}.match")
             return _either(self._text(clause.field, spelled.values())), spelled
         tokens = self._words.tokens(ENGLISH, clause.phrase)
         if not tokens:
-            raise _wordless(f"{path}.phrase", clause.phrase)
+            raise wordless(f"{path}.phrase", clause.phrase)
         self._add(len(tokens), f"{path}.phrase")
         if clause.field in NAME_FIELDS:
             return _constant(_phrase(_INDEXED_AS[clause.field], clause.phrase)), ()
@@ -179,7 +179,7 @@ class _Compiler:
         """Every blank-separated piece occurs; the words of one piece (``phillip.allen@enron.com``) stand together."""
         pieces = [(piece, count) for piece in text.split() if (count := len(self._words.tokens(WORDS, piece)))]
         if not pieces:
-            raise _wordless(path, text)
+            raise wordless(path, text)
         self._add(sum(count for _, count in pieces), path)
         return _bool(filter=[_phrase(_INDEXED_AS[field], piece) for piece, _ in pieces])
 
@@ -212,7 +212,3 @@ def _constant(query: Dsl, boost: float = 1.0) -> Dsl:
 
 def _bool(**parts: object) -> Dsl:
     return {"bool": {name: part for name, part in parts.items() if part not in ([], None)}}
-
-
-def _wordless(path: str, text: str) -> QueryRejected:
-    return QueryRejected(f"{path}: {text!r} holds no letters or digits to search for")

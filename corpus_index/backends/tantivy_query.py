@@ -84,17 +84,16 @@ class Compiler:
         parts = list(self._scope(query))
         words = [(Occur.Should, term) for term in self._text_terms("any", stems)]
         if query.complete_first and len(query.keywords) > 1:
-            words.append((Occur.Should, self._complete(query)))
+            words.append((Occur.Should, self._complete(stems)))
         if parts:
             parts.append((Occur.Must, tantivy.Query.boolean_query(words)))
         return Compiled(tantivy.Query.boolean_query(parts or words), frozenset(stems), scored=True)
 
-    def _complete(self, query: KeywordQuery) -> tantivy.Query:
+    def _complete(self, stems: Iterable[str]) -> tantivy.Query:
         """Every word of every keyword occurs, in subject or body: a constant above any BM25 sum."""
-        words = dict.fromkeys(word for text in query.keywords for _, word in self.words.tokens(ENGLISH, text))
         either = [
             tantivy.Query.boolean_query([(Occur.Should, self._term(name, word, "freq")) for name in TEXT_FIELDS])
-            for word in words
+            for word in stems
         ]
         everywhere = tantivy.Query.boolean_query([(Occur.Must, query) for query in either])
         return tantivy.Query.const_score_query(everywhere, COMPLETE_SCORE)
@@ -135,13 +134,13 @@ class Compiler:
                 return _constant(self._name(clause.field, clause.match, f"{path}.match")), ()
             stems = list(dict.fromkeys(word for _, word in self.words.tokens(ENGLISH, clause.match)))
             if not stems:
-                raise _wordless(f"{path}.match", clause.match)
+                raise wordless(f"{path}.match", clause.match)
             words = [(Occur.Should, term) for term in self._text_terms(clause.field, stems)]
             return tantivy.Query.boolean_query(words), stems
         named = clause.field in NAME_FIELDS
         tokens = self.words.tokens(WORDS if named else ENGLISH, clause.phrase)
         if not tokens:
-            raise _wordless(f"{path}.phrase", clause.phrase)
+            raise wordless(f"{path}.phrase", clause.phrase)
         if named:
             return _constant(self._phrase(clause.field, tokens)), ()
         fields = TEXT_FIELDS if clause.field == "any" else (clause.field,)
@@ -156,7 +155,7 @@ class Compiler:
         """Every blank-separated piece occurs; the words of one piece (``phillip.allen@enron.com``) stand together."""
         pieces = [tokens for piece in text.split() if (tokens := self.words.tokens(WORDS, piece))]
         if not pieces:
-            raise _wordless(path, text)
+            raise wordless(path, text)
         return tantivy.Query.boolean_query([(Occur.Must, self._phrase(field, piece)) for piece in pieces])
 
     def _phrase(self, field: str, tokens: list[tuple[int, str]]) -> tantivy.Query:
@@ -181,7 +180,7 @@ class Compiler:
         return tantivy.Query.term_query(self._schema, field, value, index_option)
 
 
-def _wordless(path: str, text: str) -> QueryRejected:
+def wordless(path: str, text: str) -> QueryRejected:
     return QueryRejected(f"{path}: {text!r} holds no letters or digits to search for")
 
 
