@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import Field
@@ -23,6 +24,7 @@ HitField = Literal["date", "sender", "subject", "snippet"]
 MailField = Literal["date", "sender", "recipients", "subject", "body"]
 
 SHOWN_RECIPIENTS = 5
+_HEADER_ORDER: tuple[HitField, ...] = ("date", "sender", "subject")
 
 
 class ToolSettings(RetrySettings):
@@ -220,8 +222,8 @@ def render_mail(document: Document, settings: ToolSettings, offset: int = 0) -> 
     """Header, then up to ``mail_chars`` of the body from ``offset`` (both in characters)."""
     fields = settings.mail_fields
     if settings.header_style == "line":
-        wanted: list[HitField] = [name for name in ("date", "sender", "subject") if name in fields]
-        header = " | ".join((document.id, *(_brief_field(document, name, settings) for name in wanted)))
+        wanted = (_brief_field(document, name, settings) for name in _HEADER_ORDER if name in fields)
+        header = " | ".join((document.id, *wanted))
     else:
         header = "\n".join(_full_header(document, settings))
     if "body" not in fields:
@@ -235,9 +237,8 @@ def render_mail(document: Document, settings: ToolSettings, offset: int = 0) -> 
 
 
 def _hit_line(hit: Hit, settings: ToolSettings) -> str:
-    order: tuple[HitField, ...] = ("date", "sender", "subject")
     cells = [hit.document.id]
-    cells += [_brief_field(hit.document, name, settings) for name in order if name in settings.hit_fields]
+    cells += [_brief_field(hit.document, name, settings) for name in _HEADER_ORDER if name in settings.hit_fields]
     if "snippet" in settings.hit_fields:
         cells.append(_cell(hit.snippet) or "(empty)")
     return " | ".join(cells)
@@ -248,12 +249,17 @@ def _cell(text: str) -> str:
     return fold_line(text).replace("|", "/")
 
 
+@lru_cache(maxsize=16_384)  # episodes meet the same names and subjects again and again
+def _capped_cell(text: str, chars: int) -> str:
+    return _capped(_cell(text), chars)
+
+
 def _brief_field(document: Document, name: HitField, settings: ToolSettings) -> str:
     if name == "date":
-        return document.date.strftime("%Y-%m-%d") if document.date else "no date"
+        return document.date.date().isoformat() if document.date else "no date"
     if name == "sender":
-        return _capped(_cell(document.sender_name or document.sender) or "unknown", settings.field_chars)
-    return _capped(_cell(document.subject) or "(no subject)", settings.field_chars)
+        return _capped_cell(document.sender_name or document.sender, settings.field_chars) or "unknown"
+    return _capped_cell(document.subject, settings.field_chars) or "(no subject)"
 
 
 def _full_header(document: Document, settings: ToolSettings) -> list[str]:

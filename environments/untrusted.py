@@ -11,6 +11,7 @@ from functools import lru_cache
 _INVISIBLE = re.compile(
     "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u3164\ufe00-\ufe0f\uffa0\ufff0-\ufff8\U000e0000-\U000e0fff]"
 )
+_BLANKS = {ord("\n"): " ", ord("\t"): " "}
 _LINE_BREAKS = "\r\x0b\x0c\x85\u2028\u2029"
 
 # Possessive, so that a tag followed by a thousand spaces costs a thousand steps and not their square.
@@ -84,6 +85,8 @@ def _visible(char: str) -> str:
 
 def strip_invisible(text: str) -> str:
     """Drop control, zero-width and direction characters; every line break becomes ``\\n``."""
+    if text.isascii() and text.translate(_BLANKS).isprintable():
+        return text  # the usual mail, in a hundredth of the time
     return _replaced(text.replace("\r\n", "\n"), _visible)
 
 

@@ -1,10 +1,12 @@
 """Train the small model of ``examples/models/futari-1m`` from nothing: tokenizer, random weights, scripted experts.
 
-    uv run examples/make_base_model.py --steps 3200 --out examples/models/futari-1m
+    uv run examples/make_base_model.py --steps 3200 --out runs/base_model_second/start
+    uv run examples/make_base_model.py --config examples/configs/base_model_second.yaml --steps 1600 \\
+        --out examples/models/futari-1m
 
 Companies with seeds from 100,000 up are used, so no run's company is among them, and their names come from the train
-split alone. The same command goes on from the last checkpoint. One process writes demonstrations, this one trains;
-both are seeded, so the same machine repeats the run.
+split alone. A killed command, given again, goes on from the last checkpoint. One process writes demonstrations, this
+one trains; both are seeded, so the same machine repeats the run.
 """
 
 from __future__ import annotations
@@ -40,6 +42,7 @@ from training.tokenizer import train_tokenizer
 
 FIRST_COMPANY = 100_000
 PER_COMPANY = 400
+MUON_RATIO = 0.02 / 3e-3  # of Muon's learning rate to that of the weights Adam trains
 SHUFFLE = 2_000  # trajectories held back and drawn at random, so that a batch mixes companies
 VOCABULARY = 2_048
 SHAPE = {
@@ -56,7 +59,7 @@ def company_demonstrations(config: Config, tokenizer: PreTrainedTokenizerBase, s
         company, Episode(toolbox, config.env), chat, random.Random(seed),
         proposer_share=config.sft.proposer_share, proposer_hops=config.sft.proposer_hops,
         solver_hops=config.sft.solver_hops, seed_text=seed_text,
-        habits=Habits(slip=config.sft.slip, wander=config.sft.wander),
+        habits=Habits(slip=config.sft.slip, wander=config.sft.wander), relation_weights=config.sft.relation_weights,
     )  # fmt: skip
 
 
@@ -79,7 +82,7 @@ def _produce(config: Config, folder: Path, out: mp.Queue[list[Trajectory]]) -> N
     from transformers import AutoTokenizer
 
     tokenizer = AutoTokenizer.from_pretrained(folder)
-    seed = FIRST_COMPANY
+    seed = FIRST_COMPANY + 1000 * (config.sft.seed - 1)
     while True:
         stream = company_demonstrations(config, tokenizer, seed)
         # Messages are for reading; the trainer needs only the ids.
@@ -107,9 +110,10 @@ def main() -> None:
     args, overrides = parser.parse_known_args()
     config = load_config(args.config, overrides)
     start = Path(config.policy.model_name)
-    make_start(config, start)
+    if config.policy.init == "random":
+        make_start(config, start)
     engine = make_engine(config, args.steps)
-    saved = CheckpointManager(start.parent / "checkpoints", keep_top_k=None, save_period=400)
+    saved = CheckpointManager(start.parent / "checkpoints", keep_top_k=None, save_period=200)
     found = saved.resume(engine)
     done, tokens = (found.step, int(found.loop_state["tokens"])) if found else (0, 0)
     args.out.mkdir(parents=True, exist_ok=True)
@@ -140,8 +144,8 @@ def main() -> None:
 def make_engine(config: Config, steps: int) -> LocalEngine:
     policy = load_policy(config.policy, device=torch.device("cpu"), seed=config.sft.seed)
     optimiser = OptimiserSettings(
-        name="muon", lr=config.sft.learning_rate, muon_lr=0.02, betas=(0.9, 0.95), weight_decay=0.01,
-        warmup_steps=config.sft.warmup_steps, decay_steps=steps, decay="linear",
+        name="muon", lr=config.sft.learning_rate, muon_lr=config.sft.learning_rate * MUON_RATIO, betas=(0.9, 0.95),
+        weight_decay=0.01, warmup_steps=config.sft.warmup_steps, decay_steps=steps, decay="linear",
     )  # fmt: skip
     chat = ChatFormat(policy.tokenizer)
     empty = ToolBox(open_memory_index(Company(CompanySpec(projects=4)).documents()), config.tools)

@@ -10,6 +10,7 @@ from pydantic import Field, field_validator, model_validator
 
 from corpus_index.cleaning import CleaningOptions
 from corpus_index.scope import MailScope
+from corpus_index.sources.company_words import RELATIONS
 from environments.episode import EpisodeSettings
 from environments.tools import ToolSettings
 from rewards.answers import MatchSettings
@@ -156,7 +157,9 @@ class SelfPlayConfig(Section):
     proposer_generations: GroupSize = 8
     solver_generations: GroupSize = 8
     max_solver_groups: PositiveInt = 16
-    """Valid questions beyond this are left out at random, and counted."""
+    """Valid questions beyond this are left out, and counted."""
+    spread_questions: bool = True
+    """Leave out those of a pattern that is already chosen before others (``training.spread``); false: at random."""
     hops: HopShares = Field(default={1: 0.5, 2: 0.5})
     """Hops that Proposer prompts (or fixed questions) ask for."""
     seeds: Literal["mail", "subject", "person"] = "mail"
@@ -191,6 +194,15 @@ class SftConfig(Section):
     wander: Annotated[float, Field(ge=0, le=1)] = 0.0
     """Share of the Solver's demonstrations whose expert takes a random turning after the first hop and submits what it
     finds there: right only by chance. Which turning a question asks for is left to RL."""
+    relation_weights: dict[str, PositiveFloat] = Field(default_factory=dict)
+    """How often the company's relations are asked about, by the last relation of a question; 1 where not named."""
+
+    @field_validator("relation_weights")
+    @classmethod
+    def _known_relations(cls, given: dict[str, float]) -> dict[str, float]:
+        unknown = sorted(set(given) - set(RELATIONS))
+        refuse({f"{', '.join(unknown)}: no such relation; use {', '.join(RELATIONS)}": bool(unknown)})
+        return given
 
 
 class EvaluationConfig(Section):

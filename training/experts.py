@@ -7,8 +7,10 @@ it through the same ``Episode`` and ``ChatFormat`` as the policy gives SFT traje
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
+from typing import TypeVar
 
 from corpus_index.document import Document
 from corpus_index.sources.company import Company, CompanyQuestion, Fact, chains, phrase
@@ -21,6 +23,7 @@ from environments.task import Role, Task
 from environments.trajectory import Trajectory
 
 Script = Generator[str, EpisodeState, None]
+_T = TypeVar("_T")
 
 
 class ExpertStuck(Exception):
@@ -88,9 +91,7 @@ def solve(company: Company, question: CompanyQuestion, rng: random.Random, habit
     yield render_call("submit", {"answer": path[-1].value, "evidence": evidence})
 
 
-def propose(
-    company: Company, seed: Document, hops: int, rng: random.Random, habits: Habits = DEFAULT_HABITS
-) -> Script:
+def propose(company: Company, seed: Document, hops: int, rng: random.Random, habits: Habits = DEFAULT_HABITS) -> Script:
     """Read the seed mail, complete a chain of ``hops`` facts around it, and ask for its last value."""
     yield render_call("read_mail", {"id": seed.id})
     known = company.by_mail.get(seed.id, ())
@@ -106,9 +107,7 @@ def propose(
     for k in [*range(start, len(path)), *range(start - 1, -1, -1)]:
         if k not in mails:
             fact = path[k]
-            mails[k] = yield from _find(
-                company, fact if k > start or not known else _backwards(fact), rng, habits
-            )
+            mails[k] = yield from _find(company, fact if k > start or not known else _backwards(fact), rng, habits)
     yield render_call(
         "submit",
         {
@@ -199,10 +198,25 @@ def demonstrations(
     seed_text: Callable[[Document], str],
     variants: int = 1,
     habits: Habits = DEFAULT_HABITS,
+    relation_weights: Mapping[str, float] = MappingProxyType({}),
 ) -> Generator[Trajectory, None, None]:
-    """Endless expert trajectories of both roles over one company. Hop mixes are ``{hops: share}``."""
+    """Endless expert trajectories of both roles over one company. Hop mixes are ``{hops: share}``.
+
+    ``relation_weights`` (1 where a relation is not named) weigh questions by the last relation of their chain, and the
+    Proposer's seed mails by what they tell.
+    """
     mails = company.documents()
     pools = {h: company.questions(h, 10**9, seed=rng.randrange(10**6), at_most=True) for h in solver_hops}
+
+    def weight(*relations: str) -> float:
+        return max((relation_weights.get(relation, 1.0) for relation in relations), default=1.0)
+
+    def draw(items: Sequence[_T], weights: list[float]) -> _T:
+        # Without weights it is the draw that the recorded runs were made with.
+        return rng.choices(items, weights)[0] if relation_weights else rng.choice(items)
+
+    told = [weight(*(fact.relation for fact in company.by_mail.get(mail.id, ()))) for mail in mails]
+    asked = {h: [weight(question.chain[-1]) for question in pool] for h, pool in pools.items()}
     count = 0
     while True:
         uid = f"expert/{company.spec.seed}/{count}"
@@ -210,12 +224,12 @@ def demonstrations(
         variant = rng.randrange(variants)
         if rng.random() < proposer_share:
             hops = rng.choices(list(proposer_hops), list(proposer_hops.values()))[0]
-            seed = rng.choice(mails)
+            seed = draw(mails, told)
             task = Task(role=Role.PROPOSER, group_id=uid, hops=hops, seed=seed_text(seed), tool_variant=variant)
             script = propose(company, seed, hops, rng, habits)
         else:
             hops = rng.choices(list(solver_hops), list(solver_hops.values()))[0]
-            question = rng.choice(pools[hops])
+            question = draw(pools[hops], asked[hops])
             task = Task(role=Role.SOLVER, group_id=uid, hops=hops, question=question.question, tool_variant=variant)
             script = solve(company, question, rng, habits)
         try:

@@ -132,4 +132,5 @@ def _demonstrations(players: Players, seed: int) -> Iterator[Trajectory]:
         proposer_share=part.proposer_share, proposer_hops=part.proposer_hops, solver_hops=part.solver_hops,
         seed_text=lambda mail: seed_text(mail, players.config.selfplay.seeds),
         variants=players.config.selfplay.tool_variants, habits=Habits(slip=part.slip, wander=part.wander),
+        relation_weights=part.relation_weights,
     )  # fmt: skip

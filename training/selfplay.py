@@ -32,6 +32,7 @@ from training.losses import role_weights
 from training.mismatch import beyond_threshold, mismatch_metrics, sequence_errors
 from training.samples import Record, trajectory_record
 from training.selection import out_of_group, select
+from training.spread import question_pattern, spread
 
 
 @dataclass
@@ -122,12 +123,27 @@ def _propose(
     for i, (t, refusal) in enumerate(zip(trajectories, refusals, strict=True)):
         if refusal is None and t.submission is not None:
             distinct.setdefault((t.submission.question, t.submission.answer), []).append(i)
-    sent = rng.sample(list(distinct.values()), min(config.selfplay.max_solver_groups, len(distinct)))
+    questions = list(distinct.values())
+    sent = [questions[i] for i in _chosen(questions, trajectories, config, rng)]
     group_of: list[str | None] = [None] * len(trajectories)
     for k, members in enumerate(sent):
         for i in members:
             group_of[i] = f"{step}/s{k}"
     return Proposals(trajectories, refusals, group_of)
+
+
+def _chosen(
+    questions: Sequence[Sequence[int]], trajectories: Sequence[Trajectory], config: Config, rng: random.Random
+) -> list[int]:
+    """Which questions (each given as the proposals that ask it) become Solver groups."""
+    play = config.selfplay
+    if not play.spread_questions:
+        return rng.sample(range(len(questions)), min(play.max_solver_groups, len(questions)))
+    sorts: list[tuple[int, str]] = []
+    for first, *_ in questions:
+        t = trajectories[first]
+        sorts.append((t.task.hops, question_pattern(t.submission.question if t.submission else "")))
+    return spread(sorts, play.max_solver_groups, play.hops, rng)
 
 
 def _checked(

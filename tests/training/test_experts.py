@@ -35,7 +35,11 @@ def stream(firm: Place, seed: int, count: int, **changes: object) -> list[Trajec
         "proposer_share": 0.5, "proposer_hops": HOPS, "solver_hops": HOPS, "seed_text": seed_text, "variants": 3,
     }  # fmt: skip
     experts = demonstrations(
-        firm.company, firm.episode(CONFIG), firm.chat, random.Random(seed), **(settings | changes)  # type: ignore[arg-type]
+        firm.company,
+        firm.episode(CONFIG),
+        firm.chat,
+        random.Random(seed),
+        **(settings | changes),  # type: ignore[arg-type]
     )
     return list(islice(experts, count))
 
@@ -262,6 +266,23 @@ def test_a_wanderer_makes_the_first_hop_and_is_right_only_by_chance(firm: Place)
         t.submission is not None and (q := firm.company.parse(t.task.question)) and t.submission.answer == q.answer
         for t in straight
     )
+
+
+def test_relation_weights_turn_the_questions_of_both_roles(firm: Place) -> None:
+    def shares(weights: dict[str, float], proposers: float) -> float:
+        asked = stream(firm, 5, 150, proposer_share=proposers, relation_weights=weights)
+        told = [
+            {fact.relation for fact in firm.company.by_mail.get((t.task.seed or "").split(" ")[0], ())}
+            if t.role is Role.PROPOSER
+            else {truth.chain[-1]}
+            if (truth := firm.company.parse(t.task.question))
+            else set[str]()
+            for t in asked
+        ]
+        return sum("phone" in relations for relations in told) / len(told)
+
+    for proposers in (0.0, 1.0):
+        assert shares({"phone": 20.0}, proposers) > 3 * shares({}, proposers)
 
 
 def test_an_expert_that_cannot_find_its_mail_is_stuck_and_not_shown() -> None:

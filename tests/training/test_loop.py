@@ -47,7 +47,8 @@ checkpointing: {{save_period: 1, keep_top_k: null}}
 """
 
 needs_model = pytest.mark.skipif(
-    not (MODEL / "training.jsonl").is_file(), reason=f"there is no model at {MODEL}; make it with make_base_model.py"
+    not (MODEL / "training_first.jsonl").is_file(),
+    reason=f"there is no model at {MODEL}; make it with make_base_model.py",
 )
 
 
@@ -169,7 +170,7 @@ def test_the_last_benchmark_is_not_logged_twice_when_a_finished_run_is_started_a
 @needs_model
 @pytest.mark.timeout(1200)
 def test_the_script_of_the_committed_model_repeats_its_first_steps(tmp_path: Path) -> None:
-    recorded = [json.loads(line) for line in (MODEL / "training.jsonl").read_text().splitlines()]
+    recorded = [json.loads(line) for line in (MODEL / "training_first.jsonl").read_text().splitlines()]
     command = [
         sys.executable, "examples/make_base_model.py", "--steps", str(recorded[-1]["step"]), "--stop-after", "3",
         "--out", str(tmp_path / "out"), f"policy.model_name={tmp_path / 'start'}",

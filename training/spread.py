@@ -1,0 +1,58 @@
+"""Which of too many valid questions the Solvers get: all sorts alike, instead of the sort that is easiest to ask.
+
+A small Proposer asks the same few sorts of question again and again. Solvers that train on them as they come learn the
+favourite, not the question: whatever follows "the owner of", they look up the desk. Diversity counts by skill, not by
+wording alone (``question_pattern`` is the cheap stand-in for a skill); where all questions differ in pattern, the draw
+is uniform.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Hashable, Mapping, Sequence
+
+_WORD = re.compile(r"[^\W_]+")
+
+
+def question_pattern(question: str) -> str:
+    """The question in lower case with every run of names (capitals inside a sentence, digits) as one ``_``.
+
+    ``What is the budget of Amber Falcon?`` becomes ``what is the budget of _``.
+    """
+    pattern: list[str] = []
+    for place, word in enumerate(_WORD.findall(question)):
+        named = any(c.isdigit() for c in word) or (place > 0 and word[0].isupper())
+        if not named:
+            pattern.append(word.lower())
+        elif pattern[-1:] != ["_"]:
+            pattern.append("_")
+    return " ".join(pattern)
+
+
+def spread(
+    sorts: Sequence[tuple[int, Hashable]], count: int, shares: Mapping[int, float], rng: random.Random
+) -> list[int]:
+    """Places of up to ``count`` questions, each given as its (hops, pattern).
+
+    Hops come as near to ``shares`` as what is there allows; within them every pattern gives one question before any
+    gives a second.
+    """
+    turns = {hops: _rounds([(i, sort) for i, (h, sort) in enumerate(sorts) if h == hops], rng) for hops in shares}
+    chosen: list[int] = []
+    taken = dict.fromkeys(shares, 0)
+    while len(chosen) < count and any(turns.values()):
+        waiting = [hops for hops in shares if turns[hops]]
+        hops = min(waiting, key=lambda h: (taken[h] + 1) / shares[h] if shares[h] else float("inf"))
+        chosen.append(turns[hops].pop(0))
+        taken[hops] += 1
+    return chosen
+
+
+def _rounds(items: Sequence[tuple[int, Hashable]], rng: random.Random) -> list[int]:
+    """The places in rounds: one of each sort, then the second of those that have one, and so on."""
+    by_sort: dict[Hashable, list[int]] = {}
+    for place, sort in rng.sample(items, len(items)):
+        by_sort.setdefault(sort, []).append(place)
+    rounds = max(map(len, by_sort.values()), default=0)
+    return [places[k] for k in range(rounds) for places in by_sort.values() if k < len(places)]
