@@ -51,6 +51,8 @@ Action = ToolCall | Malformed
 def render_call(name: str, arguments: dict[str, Any]) -> str:
     """The exact text of a call; ``parse`` gives the same name and arguments back."""
     call = json.dumps({"name": name, "arguments": arguments}, ensure_ascii=False, allow_nan=False)
+    # A quoted end of a thought would end one that the prompt may have opened, and the call with it.
+    call = call.replace(_END_THINK, "\\u003c" + _END_THINK[1:])
     return f"{_OPEN}\n{call}\n{_CLOSE}"
 
 

@@ -67,7 +67,8 @@ async def retried_async(ask: Callable[[], Awaitable[T]], settings: RetrySettings
     before = ""
     while True:
         try:
-            return await asyncio.wait_for(ask(), patience.left())
+            async with asyncio.timeout(patience.left()):
+                return await ask()
         except TimeoutError:
             seconds = f"{settings.deadline_seconds:g} s (tools.deadline_seconds)"
             raise IndexUnavailable(f"no answer within {seconds}{before}") from None

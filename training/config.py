@@ -160,6 +160,8 @@ class SelfPlayConfig(Section):
     """Valid questions beyond this are left out, and counted."""
     spread_questions: bool = True
     """Leave out those of a pattern that is already chosen before others (``training.spread``); false: at random."""
+    pool_share: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    """Share of ``max_solver_groups`` that answers questions of earlier steps, of patterns that this step's lack."""
     hops: HopShares = Field(default={1: 0.5, 2: 0.5})
     """Hops that Proposer prompts (or fixed questions) ask for."""
     seeds: Literal["mail", "subject", "person"] = "mail"

@@ -30,6 +30,7 @@ from training.faults import FaultWatch
 from training.game import Board, Truth, truth_metrics, truth_of
 from training.losses import role_weights
 from training.mismatch import beyond_threshold, mismatch_metrics, sequence_errors
+from training.pool import QuestionPool, Sort, sort_of
 from training.samples import Record, trajectory_record
 from training.selection import out_of_group, select
 from training.spread import question_pattern, spread
@@ -56,22 +57,30 @@ class Proposals:
     group_of: list[str | None]
 
 
-def train_step(engine: Engine, board: Board, judge: Judge, config: Config, step: int) -> StepReport:
-    """All draws come from ``grpo.seed`` and ``step``, so a resumed run repeats the unbroken one.
+def train_step(
+    engine: Engine, board: Board, judge: Judge, config: Config, step: int, pool: QuestionPool | None = None
+) -> StepReport:
+    """All draws come from ``grpo.seed``, ``step`` and ``pool``, so a resumed run repeats the unbroken one.
+
+    ``pool`` holds questions of earlier steps (None: none); this step's join it once nothing can fail any more.
 
     Raises FaultStop, with the weights as they were, where the index failed too many rollouts and ``env.on_faults`` says
     to stop.
     """
     report = StepReport()
+    pool = QuestionPool() if pool is None else pool
     faults = FaultWatch(config.env)
     clock = _Clock(report.seconds)
     rng = random.Random(f"{config.grpo.seed}/{step}")
     if config.selfplay.mode == "selfplay":
         with clock("propose"):
-            proposals = _propose(engine, board, config, step, rng, faults)
-        solver_tasks = [] if faults.lost else _solver_tasks(proposals, config, rng)
+            old = min(round(config.selfplay.pool_share * config.selfplay.max_solver_groups), len(pool))
+            proposals = _propose(engine, board, config, step, rng, faults, config.selfplay.max_solver_groups - old)
+        asked = [] if faults.lost else _asked(proposals, config, rng)
+        older = [] if faults.lost else _older(pool, old, asked, config, step, rng)
+        solver_tasks = [task for task in (*asked, *older) for _ in range(config.selfplay.solver_generations)]
     else:
-        proposals = Proposals([], [], [])
+        proposals, asked, older = Proposals([], [], []), list[Task](), list[Task]()
         solver_tasks = board.fixed_tasks(config, step, rng)
     with clock("solve"):
         solved = engine.rollout(solver_tasks, _sampling(config, step, 1))
@@ -97,7 +106,9 @@ def train_step(engine: Engine, board: Board, judge: Judge, config: Config, step:
     report.metrics |= selection.metrics | mismatch_metrics([trajectories[i] for i in alive], recomputed)
     report.metrics |= _game_metrics(trajectories, pay)
     report.metrics |= _proposal_metrics(proposals, board, judge)
+    report.metrics |= {"pool/sorts": float(len(pool)), "pool/drawn": float(len(older))}
     report.metrics |= faults.metrics()
+    pool.add(asked)
     report.trouble = faults.summary()
     trained = set(kept)
     report.samples = [
@@ -109,8 +120,9 @@ def train_step(engine: Engine, board: Board, judge: Judge, config: Config, step:
 
 
 def _propose(
-    engine: Engine, board: Board, config: Config, step: int, rng: random.Random, faults: FaultWatch
+    engine: Engine, board: Board, config: Config, step: int, rng: random.Random, faults: FaultWatch, groups: int
 ) -> Proposals:
+    """At most ``groups`` questions are sent on to the Solvers."""
     try:
         tasks = board.proposer_tasks(config, step, rng)
     except IndexUnavailable as fault:
@@ -124,7 +136,7 @@ def _propose(
         if refusal is None and t.submission is not None:
             distinct.setdefault((t.submission.question, t.submission.answer), []).append(i)
     questions = list(distinct.values())
-    sent = [questions[i] for i in _chosen(questions, trajectories, config, rng)]
+    sent = [questions[i] for i in _chosen(questions, trajectories, config, groups, rng)]
     group_of: list[str | None] = [None] * len(trajectories)
     for k, members in enumerate(sent):
         for i in members:
@@ -133,17 +145,21 @@ def _propose(
 
 
 def _chosen(
-    questions: Sequence[Sequence[int]], trajectories: Sequence[Trajectory], config: Config, rng: random.Random
+    questions: Sequence[Sequence[int]],
+    trajectories: Sequence[Trajectory],
+    config: Config,
+    count: int,
+    rng: random.Random,
 ) -> list[int]:
-    """Which questions (each given as the proposals that ask it) become Solver groups."""
+    """Which questions (each given as the proposals that ask it) become Solver groups, at most ``count``."""
     play = config.selfplay
     if not play.spread_questions:
-        return rng.sample(range(len(questions)), min(play.max_solver_groups, len(questions)))
-    sorts: list[tuple[int, str]] = []
+        return rng.sample(range(len(questions)), min(count, len(questions)))
+    sorts: list[Sort] = []
     for first, *_ in questions:
         t = trajectories[first]
         sorts.append((t.task.hops, question_pattern(t.submission.question if t.submission else "")))
-    return spread(sorts, play.max_solver_groups, play.hops, rng)
+    return spread(sorts, count, play.hops, rng)
 
 
 def _checked(
@@ -188,7 +204,8 @@ class _Evidence:
         return read
 
 
-def _solver_tasks(proposals: Proposals, config: Config, rng: random.Random) -> list[Task]:
+def _asked(proposals: Proposals, config: Config, rng: random.Random) -> list[Task]:
+    """One Solver task for each question that was sent on."""
     tasks: list[Task] = []
     done: set[str] = set()
     for t, group in zip(proposals.trajectories, proposals.group_of, strict=True):
@@ -206,8 +223,20 @@ def _solver_tasks(proposals: Proposals, config: Config, rng: random.Random) -> l
             parent=t.uid,
             scope=t.task.scope,
         )
-        tasks += [task] * config.selfplay.solver_generations
+        tasks.append(task)
     return tasks
+
+
+def _older(
+    pool: QuestionPool, count: int, asked: Sequence[Task], config: Config, step: int, rng: random.Random
+) -> list[Task]:
+    """Tasks of earlier steps, at most ``count``, of the sorts that this step's questions lack."""
+    play = config.selfplay
+    drawn = pool.draw(count, play.hops, map(sort_of, asked), rng)
+    return [
+        replace(task, group_id=f"{step}/r{k}", tool_variant=rng.randrange(play.tool_variants))
+        for k, task in enumerate(drawn)
+    ]
 
 
 def _proposer_pay(

@@ -4,7 +4,7 @@ import json
 import re
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from environments.protocol import Malformed, ToolCall, parse, render_call
@@ -44,6 +44,7 @@ json_values = st.recursive(
 
 @settings(max_examples=150, deadline=None)
 @given(name=json_text.filter(lambda s: s.strip()), arguments=st.dictionaries(json_text, json_values, max_size=4))
+@example(name="search_keyword", arguments={"keywords": ["</think>", "<tool_call>"]})
 def test_parse_inverts_render(name: str, arguments: dict[str, object]) -> None:
     action = call(f"I look.\n{render_call(name, arguments)}\n")
     assert (action.name, action.arguments) == (name.strip(), arguments)
