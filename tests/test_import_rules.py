@@ -62,9 +62,7 @@ def test_imports_run_downwards() -> None:
     wrong = [
         f"{where} imports {imported}"
         for package, where, imported in all_imports(*FLOORS)
-        if (other := imported.split(".")[0]) in FLOORS
-        and other != package
-        and FLOORS[other] >= FLOORS[package]
+        if (other := imported.split(".")[0]) in FLOORS and other != package and FLOORS[other] >= FLOORS[package]
     ]
     assert wrong == []
 

@@ -231,6 +231,25 @@ def test_options_of_the_user_come_last_and_paths_keep_their_spaces(fake: Path, m
     assert 'network.host: "127.0.0.1"' in settings
 
 
+def test_settings_of_the_user_are_in_the_file_but_not_those_of_the_launcher(
+    fake: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_java(fake, "21", "exit 1")
+    more = ["--setting", "thread_pool.search.size=1", "--setting", "cluster.routing.allocation.disk.watermark.low=5gb"]
+    assert node.main(["start", "--data", str(fake / "data"), *more]) == 2
+    settings = (fake / "data" / "config" / "opensearch.yml").read_text().splitlines()
+    assert 'thread_pool.search.size: "1"' in settings
+    assert [line for line in settings if "watermark.low" in line] == [
+        'cluster.routing.allocation.disk.watermark.low: "5gb"'
+    ]
+    for name in ("network.host", "http.bind_host", "path.data"):
+        capsys.readouterr()
+        assert node.main(["start", "--data", str(fake / "data"), "--setting", f"{name}=0.0.0.0"]) == 2
+        assert f"setting {name}: the launcher chooses it" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        node.main(["start", "--data", str(fake / "data"), "--setting", "network.host"])
+
+
 @pytest.mark.parametrize("version", ["10", "1.8.0_292", "24.0.1"])
 def test_a_java_that_opensearch_cannot_run_on_is_passed_over(
     fake: Path, version: str, monkeypatch: pytest.MonkeyPatch

@@ -35,7 +35,7 @@ grpo:
   normalize_rewards: true
   val_period: 3
   max_val_samples: 30
-selfplay: {{proposer_prompts_per_step: 3, max_solver_groups: 4, tool_variants: 1}}
+selfplay: {{proposer_prompts_per_step: 3, max_solver_groups: 4, pool_share: 0.5, tool_variants: 1}}
 rewards: {{proposer: {{shape: one_minus_p, valid: 0.5}}}}
 engine: {{num_threads: 1, rollout_batch_size: 32}}
 evaluation:

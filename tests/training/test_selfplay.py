@@ -35,6 +35,7 @@ from training.config import Config
 from training.config_load import load_config
 from training.engines.base import Weighted
 from training.game import Board, Truth, draw_hops, seed_text, truth_metrics, truth_of
+from training.pool import QuestionPool, sort_of
 from training.samples import Record
 from training.selfplay import StepReport, train_step
 
@@ -55,10 +56,10 @@ def config(*overrides: str) -> Config:
 
 def run(
     firm: Place, settings: Config, act: Act, *, step: int = 1, index: SearchIndex | None = None,
-    shift: Callable[[Trajectory], float] = lambda _: 0.0,
+    shift: Callable[[Trajectory], float] = lambda _: 0.0, pool: QuestionPool | None = None,
 ) -> tuple[ScriptedEngine, StepReport]:  # fmt: skip
     engine = ScriptedEngine(firm, firm.episode(settings, index), act, shift)
-    return engine, train_step(engine, board(firm), JUDGE, settings, step)
+    return engine, train_step(engine, board(firm), JUDGE, settings, step, pool)
 
 
 def by_group(weighted: Sequence[Weighted]) -> dict[str, list[Weighted]]:
@@ -178,6 +179,53 @@ def test_questions_beyond_the_cap_are_counted_and_left_out_of_their_group(firm: 
         assert record["advantage"] is None
     asked = {str(cast("dict[str, object]", record["submission"])["question"]) for record in unsent}
     assert asked.isdisjoint(task.question for task in tasks)
+
+
+def test_the_cap_leaves_out_the_pattern_that_is_there_most(firm: Place) -> None:
+    desk = firm.company.facts["desk", firm.company.entities["person"][0]]
+
+    def act(task: Task, member: int) -> Script:
+        if task.role is not Role.PROPOSER:
+            return guess()
+        if (group_number(task), member) == (2, 3):
+            return Proposal(f"Where does {desk.subject} sit?", desk.value, (desk.mails[-1],)).script()
+        return true_proposal(firm, 4 * group_number(task) + member).script()
+
+    for step in range(1, 4):
+        engine, _ = run(firm, config("selfplay.max_solver_groups=2"), act, step=step)
+        assert f"Where does {desk.subject} sit?" in {task.question for task in engine.rollouts[1][0]}
+
+
+def test_questions_of_earlier_steps_come_back_where_their_sort_is_missing(firm: Place) -> None:
+    person = firm.company.entities["person"][0]
+    fact = firm.company.facts["desk", person]
+    settings = config("selfplay.max_solver_groups=4", "selfplay.pool_share=0.5")
+    pool = QuestionPool()
+
+    def desks(task: Task, member: int) -> Script:
+        asked = Proposal(f"Where does {person} sit?", fact.value, (fact.mails[-1],)).script()
+        return asked if task.role is Role.PROPOSER else guess()
+
+    def budgets(task: Task, member: int) -> Script:
+        if task.role is Role.PROPOSER:
+            return true_proposal(firm, 4 * group_number(task) + member).script()
+        return expert(firm, task) if member % 2 else guess()
+
+    first, report = run(firm, settings, desks, pool=pool)
+    assert {task.question for task in first.rollouts[1][0]} == {f"Where does {person} sit?"}
+    assert report.metrics["pool/drawn"] == 0
+    second, report = run(firm, settings, budgets, step=2, pool=pool)
+    tasks = second.rollouts[1][0]
+    older = [task for task in tasks if sort_of(task) == (1, "where does _ sit")]
+    assert {task.group_id for task in older} == {"2/r0"}
+    assert {task.parent for task in older} == {"1/0"}
+    assert len(tasks) == 4 * 4
+    assert report.metrics["pool/drawn"] == 1
+    # Their Solvers are trained on; no Proposer is paid for them.
+    assert {w.trajectory.group_id for w in second.updates[0] if w.trajectory.role is Role.SOLVER} >= {"2/r0"}
+    # A step without the pool asks only its own.
+    third, _ = run(firm, config("selfplay.max_solver_groups=4"), budgets, step=2, pool=pool)
+    assert all(task.group_id.startswith("2/s") for task in third.rollouts[1][0])
 
 
 def test_the_cap_draws_at_random_and_not_the_first(firm: Place) -> None:
