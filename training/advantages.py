@@ -1,4 +1,5 @@
-"""Advantages from group statistics (GRPO 2402.03300; without the std division, Dr.GRPO 2503.20783)."""
+"""Advantages from group statistics (GRPO 2402.03300; without the std division, Dr.GRPO 2503.20783; divided by the mean,
+MaxRL 2602.02710)."""
 
 from __future__ import annotations
 
@@ -36,14 +37,19 @@ def group_advantages(
     """One advantage a rollout, ``[batch]``, all arguments aligned.
 
         baseline   the group's mean, or the mean of the others with ``use_leave_one_out_baseline``
-        scale      1, or with ``normalize_rewards`` 1 / (std + 1e-6), std of the whole group with Bessel's correction
+        scale      1, or with ``normalize_rewards`` 1 / (std + 1e-6), std of the whole group with Bessel's correction,
+                   or 1 / (mean + 1e-6) with ``normalize_by: mean``
+
+    With rewards 0 and 1 and a share p of ones, the advantages of the ones sum to n p (1 - p) without a scale, to about
+    n sqrt(p (1 - p)) by std, and to n (1 - p) by mean, the gradient of log p: the less is solved, the more it pulls.
 
     The std is the group's also beside the leave-one-out baseline: without the one winner of a group it would be 0, and
     that member alone would stay unscaled. Masked members take no part in the statistics and get 0; so do the members
     of groups with one unmasked member, or with equal rewards. ``advantage_clip_low`` and ``_high`` come last.
 
     Raises:
-        ValueError: lengths differ, a reward that counts is not finite, or a group mixes ``roles``.
+        ValueError: lengths differ, a reward that counts is not finite (or below 0 beside ``normalize_by: mean``), or a
+            group mixes ``roles``.
     """
     _check(rewards, group_ids, masked, roles)
     advantages = [0.0] * len(rewards)
@@ -53,14 +59,24 @@ def group_advantages(
         if len(active) < 2 or max(paid) - min(paid) <= EQUAL_REWARDS:
             continue
         mean = math.fsum(paid) / len(paid)
-        std = math.sqrt(math.fsum((reward - mean) ** 2 for reward in paid) / (len(paid) - 1))
-        scale = 1.0 / (std + STD_EPSILON) if settings.normalize_rewards else 1.0
+        scale = 1.0 / (_spread(paid, mean, settings) + STD_EPSILON) if settings.normalize_rewards else 1.0
         if settings.use_leave_one_out_baseline:
             # r - mean of the others == (r - mean) * G / (G - 1)
             scale *= len(paid) / (len(paid) - 1)
         for index in active:
             advantages[index] = _clip((rewards[index] - mean) * scale, settings)
     return advantages
+
+
+def _spread(paid: Sequence[float], mean: float, settings: GrpoConfig) -> float:
+    if settings.normalize_by == "mean":
+        if min(paid) < 0:
+            raise ValueError(
+                f"a reward of {min(paid)} beside grpo.normalize_by: mean, which needs rewards from 0 up; set it to "
+                "std, or pay nothing below 0"
+            )
+        return mean
+    return math.sqrt(math.fsum((reward - mean) ** 2 for reward in paid) / (len(paid) - 1))
 
 
 def count_groups(rewards: Sequence[float], group_ids: Sequence[str], masked: Sequence[bool]) -> GroupCounts:

@@ -42,7 +42,10 @@ class GrpoConfig(Section):
     """Equal to ``env.limits.max_turns``: the prompt tells the model the number that ends an episode."""
     max_num_steps: NonNegativeInt = 100
     normalize_rewards: bool = False
-    """Divide advantages by the group's standard deviation. Off is Dr.GRPO (2503.20783)."""
+    """Divide advantages by the group's spread, ``normalize_by``. Off is Dr.GRPO (2503.20783)."""
+    normalize_by: Literal["std", "mean"] = "std"
+    """Ours. std: GRPO. mean: the group's mean reward, MaxRL (2602.02710): the rarest success pulls hardest, so that no
+    sort of question dies out beside easier ones. Needs rewards from 0 up."""
     use_leave_one_out_baseline: bool = False
     adv_estimator: AdvEstimatorConfig = AdvEstimatorConfig()
     advantage_clip_low: float | None = None

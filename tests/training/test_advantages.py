@@ -35,6 +35,20 @@ def test_the_single_winner_is_scaled_like_its_group() -> None:
     assert pair == pytest.approx([-math.sqrt(2), math.sqrt(2)], rel=1e-5)
 
 
+def test_by_mean_the_winners_of_a_group_pull_with_the_share_of_losers() -> None:
+    """MaxRL: the ones' advantages sum to n (1 - p), the gradient of log p."""
+    for winners in range(1, 8):
+        rewards = [1.0] * winners + [0.0] * (8 - winners)
+        got = of(rewards, normalize_rewards=True, normalize_by="mean")
+        assert sum(got[:winners]) == pytest.approx(8 - winners, rel=1e-4)
+        assert sum(got) == pytest.approx(0.0, abs=1e-9)
+    assert of([0.0, 0.0], normalize_rewards=True, normalize_by="mean") == [0.0, 0.0]
+    # Without normalize_rewards it has nothing to say.
+    assert of([0.0, 1.0], normalize_by="mean") == of([0.0, 1.0])
+    with pytest.raises(ValueError, match=r"-0\.5 beside grpo\.normalize_by: mean"):
+        of([-0.5, 1.0], normalize_rewards=True, normalize_by="mean")
+
+
 def test_groups_of_equal_prompts_stay_apart_and_interleave() -> None:
     got = group_advantages([0.0, 10.0, 1.0, 14.0], ["a", "b", "a", "b"], [False] * 4, PLAIN)
     assert got == pytest.approx([-0.5, -2.0, 0.5, 2.0])
