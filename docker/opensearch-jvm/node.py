@@ -21,7 +21,7 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from pathlib import Path
 from types import TracebackType
 
@@ -49,11 +49,26 @@ _DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # a prox
 class Node:
     """``with Node(folder) as url:`` a healthy node, stopped at the end; on Linux also when this process dies."""
 
-    def __init__(self, data: Path, *, port: int = 0, heap: str = "512m", deadline: float = 180.0) -> None:
-        self._data, self._port, self._heap, self._deadline = data, port, heap, deadline
+    def __init__(
+        self,
+        data: Path,
+        *,
+        port: int = 0,
+        heap: str = "512m",
+        deadline: float = 180.0,
+        settings: Mapping[str, object] | None = None,
+    ) -> None:
+        self._data, self._port, self._heap, self._deadline, self._settings = data, port, heap, deadline, settings
 
     def __enter__(self) -> str:
-        return start(self._data, port=self._port, heap=self._heap, deadline=self._deadline, die_with_parent=True)
+        return start(
+            self._data,
+            port=self._port,
+            heap=self._heap,
+            deadline=self._deadline,
+            settings=self._settings,
+            die_with_parent=True,
+        )
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -62,7 +77,13 @@ class Node:
 
 
 def start(
-    data: Path, *, port: int = 0, heap: str = "512m", deadline: float = 180.0, die_with_parent: bool = False
+    data: Path,
+    *,
+    port: int = 0,
+    heap: str = "512m",
+    deadline: float = 180.0,
+    settings: Mapping[str, object] | None = None,
+    die_with_parent: bool = False,
 ) -> str:
     """Start a node on ``data`` and return its URL once it answers.
 
@@ -71,11 +92,12 @@ def start(
         port: 0 takes a free one.
         heap: the JVM's heap as Java writes it ("512m", "4g"). As much again should stay free for the page cache.
         deadline: seconds for coming up, after which the node is killed.
+        settings: more of opensearch.yml, such as ``{"thread_pool.search.queue_size": 5000}``; for this start only.
         die_with_parent: ask the kernel to stop the node when the calling thread ends (Linux).
 
     Raises:
-        NodeError: a node runs on ``data`` already, there is no Java or OpenSearch, or it did not come up; the text then
-            holds the end of its log.
+        NodeError: a node runs on ``data`` already, there is no Java or OpenSearch, a setting is one that the launcher
+            itself must choose, or the node did not come up; the text then holds the end of its log.
     """
     data = data.absolute()
     home = opensearch_home()
@@ -88,7 +110,7 @@ def start(
                 f"one, stop it (node.py stop --data {data}), or give another folder"
             )
         (data / "logs" / "http.ports").unlink(missing_ok=True)
-        _configure(data, home, port)
+        _configure(data, home, port, settings or {})
         log_start = _log_file(data).stat().st_size if _log_file(data).exists() else 0
         process = _launch(data, home, heap, die_with_parent)
         _pid_file(data).write_text(f"{process.pid}\n", encoding="ascii")
@@ -139,10 +161,10 @@ def running_pid(data: Path) -> int | None:
     return pid if f"-Dopensearch.path.conf={data.absolute() / 'config'}" in command else None
 
 
-def _configure(data: Path, home: Path, port: int) -> None:
+def _configure(data: Path, home: Path, port: int, given: Mapping[str, object]) -> None:
     for name in ("config", "data", "logs", "tmp"):
         (data / name).mkdir(exist_ok=True)
-    settings: dict[str, object] = {
+    ours: dict[str, object] = {
         "cluster.name": "futari",
         "node.name": "futari",
         "discovery.type": "single-node",
@@ -152,13 +174,19 @@ def _configure(data: Path, home: Path, port: int) -> None:
         "node.portsfile": True,  # the node writes the port that it got to logs/http.ports
         "path.data": str(data / "data"),
         "path.logs": str(data / "logs"),
+    }
+    if any(home.glob("plugins/opensearch-security")):  # only in a full distribution that the user has named
+        ours["plugins.security.disabled"] = True
+    # Every "...host" as well: a node without security stays on the loopback.
+    if taken := sorted(name for name in given if name in ours or name.endswith("host")):
+        raise NodeError(f"setting {', '.join(taken)}: the launcher chooses it (see --port, --data); leave it out")
+    defaults: dict[str, object] = {
         # By default a disk that is 95 % full makes every index read-only, which on a large disk is hundreds of free GB.
         "cluster.routing.allocation.disk.watermark.low": "2gb",
         "cluster.routing.allocation.disk.watermark.high": "1gb",
         "cluster.routing.allocation.disk.watermark.flood_stage": "500mb",
     }
-    if any(home.glob("plugins/opensearch-security")):  # only in a full distribution that the user has named
-        settings["plugins.security.disabled"] = True
+    settings = {**ours, **defaults, **given}
     text = "".join(f"{name}: {json.dumps(value)}\n" for name, value in settings.items())
     (data / "config" / "opensearch.yml").write_text(text, encoding="utf-8")
     (data / "config" / "log4j2.properties").write_text(_LOGGING, encoding="utf-8")
@@ -278,6 +306,13 @@ def _only_start(data: Path) -> Generator[None]:
         yield
 
 
+def _setting(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not name or not equals:
+        raise argparse.ArgumentTypeError(f"got {text!r}, expected KEY=VALUE")
+    return name, value
+
+
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="node.py", description="A single OpenSearch node on this machine, without Docker."
@@ -287,13 +322,20 @@ def main(arguments: list[str] | None = None) -> int:
     starting.add_argument("--port", type=int, default=0, help="0: a free one (default)")
     starting.add_argument("--heap", default="512m", help="the JVM's heap, such as 4g (%(default)s)")
     starting.add_argument("--deadline", type=float, default=180.0, help="seconds for coming up (%(default)s)")
+    starting.add_argument(
+        "--setting", action="append", default=[], type=_setting, metavar="KEY=VALUE",
+        help="one more line of opensearch.yml, such as thread_pool.search.queue_size=5000; may be repeated",
+    )  # fmt: skip
     stopping = commands.add_parser("stop", help="stop the node")
     for command in (starting, stopping):
         command.add_argument("--data", type=Path, required=True, help="the node's folder")
     options = parser.parse_args(arguments)
     try:
         if options.command == "start":
-            print(start(options.data, port=options.port, heap=options.heap, deadline=options.deadline))
+            settings = dict(options.setting)
+            print(
+                start(options.data, port=options.port, heap=options.heap, deadline=options.deadline, settings=settings)
+            )
         elif not stop(options.data):
             print(f"no node runs on {options.data}", file=sys.stderr)
     except NodeError as error:
