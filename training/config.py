@@ -259,9 +259,14 @@ class Config(Section):
     def _sections_agree(self) -> Config:
         never_validates = self.grpo.val_period == 0 and not self.grpo.val_at_end
         metric = self.checkpointing.metric_name
-        weights = self.selfplay.role_weights
+        weights, solver = self.selfplay.role_weights, self.rewards.solver
+        by_mean = self.grpo.normalize_rewards and self.grpo.normalize_by == "mean"
         refuse(
             {
+                f"grpo.normalize_by mean divides by a mean reward, and rewards.solver has wrong {solver.wrong} and "
+                f"none {solver.none}: pay nothing below 0, or set normalize_by to std": (
+                    by_mean and min(solver.wrong, solver.none) < 0
+                ),
                 f"checkpointing.metric_name {metric} needs a validation: set grpo.val_period above 0 or "
                 "grpo.val_at_end to true, or metric_name to null": (
                     self.checkpointing.enabled and metric is not None and metric.startswith("val:") and never_validates

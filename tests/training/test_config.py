@@ -266,6 +266,11 @@ ICEPOP = {
         ({"selfplay": {"hops": {1: 0.5, 2: 0.6}}}, "the shares sum to 1.1, they must sum to 1"),
         ({"selfplay": {"hops": {0: 1.0}}}, "hop counts start at 1"),
         ({"selfplay": {"role_weights": {"proposer": 0.0, "solver": 0.0}}}, "nothing would be trained"),
+        ({"sft": {"relation_weights": {"fax": 2.0}}}, "fax: no such relation; use owner, room"),
+        (
+            {"grpo": {"normalize_rewards": True, "normalize_by": "mean"}, "rewards": {"solver": {"wrong": -1.0}}},
+            "grpo.normalize_by mean divides by a mean reward",
+        ),
         ({"engine": {"name": "nemo_rl", "device": "cpu"}}, "the cluster engine needs GPUs"),
         (
             {"evaluation": {"validation_source": EvaluationConfig().source}},
