@@ -22,6 +22,7 @@ class RetrySettings(BaseModel):
 
     retries: Annotated[int, Field(ge=0)] = 3
     backoff_seconds: Annotated[float, Field(ge=0)] = 0.2  # doubles with every retry, times a random 0.5 to 1.5
+    longest_backoff_seconds: Annotated[float, Field(ge=0)] = 3.0  # where the doubling ends: a crowded index needs many
     deadline_seconds: Annotated[float, Field(gt=0)] = 20.0  # no retry starts after it
 
 
@@ -39,7 +40,8 @@ class _Patience:
 
     def pause(self) -> float | None:
         """Seconds to wait before the next try, None when there is none."""
-        pause = self._settings.backoff_seconds * 2**self._failed * random.uniform(0.5, 1.5)
+        doubled = self._settings.backoff_seconds * 2**self._failed
+        pause = min(doubled, self._settings.longest_backoff_seconds) * random.uniform(0.5, 1.5)
         self._failed += 1
         return pause if self._failed <= self._settings.retries and pause <= self.left() else None
 

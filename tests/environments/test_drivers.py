@@ -206,6 +206,11 @@ def test_pauses_double_within_their_jitter(monkeypatch: pytest.MonkeyPatch) -> N
         for attempt, pause in enumerate(slept):
             assert 0.1 * 2**attempt <= pause <= 0.3 * 2**attempt
     assert len({round(pause / 2**attempt, 9) for attempt, pause in enumerate(slept)}) > 1
+    slept.clear()
+    with pytest.raises(IndexUnavailable):
+        retried(ask, RetrySettings(retries=30, backoff_seconds=0.2, longest_backoff_seconds=1.0, deadline_seconds=60.0))
+    assert len(slept) == 30  # no pause outgrows the deadline
+    assert all(0.5 <= pause <= 1.5 for pause in slept[3:])
 
 
 def test_an_index_without_an_asynchronous_side_is_asked_in_place() -> None:
