@@ -26,8 +26,9 @@ from pathlib import Path
 from unittest.mock import patch
 
 from opensearch_lab import Lab, Played, PrivateNode, Wrong, expect
-from opensearch_play import COMPANY, Harm, self_play, settings, small_firm, train_metrics, written
+from opensearch_play import COMPANY, Harm, self_play, settings, small_firm, train_metrics
 from opensearch_proxy import door
+from scripted_play import written
 
 from corpus_index.backends import open_index, open_writer, opensearch_writer
 from corpus_index.backends.base import IndexMissing, IndexUnavailable

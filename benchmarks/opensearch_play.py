@@ -18,9 +18,9 @@ from environments.recorder import Recorder
 from environments.task import Task
 from environments.trajectory import Trajectory
 from rewards.judge import RuleJudge
-from training.config import Config, LossConfig
+from training.config import Config
 from training.console import RunConsole
-from training.engines.base import Sampling, Weighted
+from training.engines.base import Sampling
 from training.experts import ExpertStuck
 from training.game import Board
 from training.loop import run
@@ -30,21 +30,19 @@ from training.runlog import RunLog
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "training"))
 
 from company_play import Place, load, place
-from scripted_play import SPOKEN, Script, ScriptedEngine, half_right
+from scripted_play import SPOKEN, OneWeightEngine, Script, half_right
 
 Harm = Callable[[], None]
 COMPANY = "company:seed=3,projects=20,duplicates=0"
 
 
 @dataclass
-class Crowd(ScriptedEngine):
+class Crowd(OneWeightEngine):
     """An engine whose episodes run side by side. ``harm[n]`` is done at the first tool answer of the n-th rollout,
-    ``mend[n]`` at its end. Its one weight goes through every advantage of every update: one that is lost or done twice
-    shows for ever."""
+    ``mend[n]`` at its end."""
 
     harm: Mapping[int, Harm] = field(default_factory=dict[int, Harm])
     mend: Mapping[int, Harm] = field(default_factory=dict[int, Harm])
-    weight: float = 0.5
     count: int = 0
 
     def rollout(self, tasks: Sequence[Task], sampling: Sampling) -> list[Trajectory]:
@@ -86,19 +84,6 @@ class Crowd(ScriptedEngine):
             except (StopIteration, ExpertStuck):
                 text = "I do not know"
 
-    def update(self, batch: Sequence[Weighted], loss: LossConfig) -> dict[str, float]:
-        for each in batch:
-            self.weight = (self.weight * 1.7 + each.advantage + len(each.trajectory.token_ids)) % 1.0
-        self.policy_version += 1
-        return {"loss": self.weight}
-
-    def save(self, path: Path) -> None:
-        path.mkdir()
-        (path / "state.json").write_text(json.dumps([self.weight, self.policy_version]))
-
-    def load(self, path: Path) -> None:
-        self.weight, self.policy_version = json.loads((path / "state.json").read_text())
-
 
 def small_firm() -> Place:
     """A company of 20 projects; its corpus is ``COMPANY``."""
@@ -132,12 +117,6 @@ def self_play(
     finally:
         index.close()
     return engine
-
-
-def written(folder: Path) -> dict[str, bytes]:
-    """The metrics and the rollouts of a run: those of a resumed run must be those of an unbroken one."""
-    found = [folder / "metrics.jsonl", *folder.glob("samples/*")]
-    return {str(path.relative_to(folder)): path.read_bytes() for path in found}
 
 
 def train_metrics(folder: Path) -> list[dict[str, float]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from collections import defaultdict
 from collections.abc import Callable, Generator, Sequence
@@ -91,6 +92,32 @@ class ScriptedEngine:
 
     def load(self, path: Path) -> None:
         raise AssertionError("a step never loads")
+
+
+@dataclass
+class OneWeightEngine(ScriptedEngine):
+    """Its one weight goes through every advantage of every update, so a lost or repeated update shows for ever."""
+
+    weight: float = 0.5
+
+    def update(self, batch: Sequence[Weighted], loss: LossConfig) -> dict[str, float]:
+        for each in batch:
+            self.weight = (self.weight * 1.7 + each.advantage + len(each.trajectory.token_ids)) % 1.0
+        self.policy_version += 1
+        return {"loss": self.weight}
+
+    def save(self, path: Path) -> None:
+        path.mkdir()
+        (path / "state.json").write_text(json.dumps([self.weight, self.policy_version]))
+
+    def load(self, path: Path) -> None:
+        self.weight, self.policy_version = json.loads((path / "state.json").read_text())
+
+
+def written(folder: Path) -> dict[str, bytes]:
+    """The metrics and the rollouts of a run: those of a resumed run must be those of an unbroken one."""
+    found = [folder / "metrics.jsonl", *folder.glob("samples/*")]
+    return {str(path.relative_to(folder)): path.read_bytes() for path in found}
 
 
 @dataclass(frozen=True)

@@ -4,13 +4,25 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
 from company_play import Place, load, place
-from scripted_play import Act, Script, ScriptedEngine, board, expert, group_number, guess, half_right, true_proposal
+from scripted_play import (
+    Act,
+    OneWeightEngine,
+    Script,
+    ScriptedEngine,
+    board,
+    expert,
+    group_number,
+    guess,
+    half_right,
+    true_proposal,
+    written,
+)
 
 from corpus_index.backends.base import IndexUnavailable, SearchIndex, SearchResult
 from corpus_index.document import Document
@@ -20,9 +32,9 @@ from environments.task import Role, Task
 from environments.trajectory import StopReason, ToolEvent, Trajectory
 from rewards.judge import RuleJudge
 from training.checkpoint import CheckpointManager
-from training.config import Config, EnvConfig, LossConfig
+from training.config import Config, EnvConfig
 from training.console import step_line
-from training.engines.base import Sampling, Weighted
+from training.engines.base import Sampling
 from training.faults import FaultStop, FaultWatch
 from training.game import Board
 from training.loop import run as run_loop
@@ -287,29 +299,13 @@ def test_a_question_is_checked_and_solved_in_the_scope_of_its_proposer(firm: Pla
 
 
 @dataclass
-class CountingEngine(ScriptedEngine):
-    """Its one weight goes through every advantage of every update, so a lost or repeated update shows for ever."""
-
-    weight: float = 0.5
-    saves: list[int] = field(default_factory=list[int])
+class CountingEngine(OneWeightEngine):
+    """Whose uids tell no resumed run from an unbroken one."""
 
     def rollout(self, tasks: Sequence[Task], sampling: Sampling) -> list[Trajectory]:
         made = super().rollout(tasks, sampling)
-        self.rollouts.clear()  # uids must not tell a resumed run from an unbroken one
+        self.rollouts.clear()  # they number the uids
         return made
-
-    def update(self, batch: Sequence[Weighted], loss: LossConfig) -> dict[str, float]:
-        for each in batch:
-            self.weight = (self.weight * 1.7 + each.advantage + len(each.trajectory.token_ids)) % 1.0
-        self.policy_version += 1
-        return {"loss": self.weight}
-
-    def save(self, path: Path) -> None:
-        path.mkdir()
-        (path / "state.json").write_text(json.dumps([self.weight, self.policy_version]))
-
-    def load(self, path: Path) -> None:
-        self.weight, self.policy_version = json.loads((path / "state.json").read_text())
 
 
 def play(
@@ -329,11 +325,6 @@ def play(
             benchmark=lambda step, label: log.write_metrics(step, {"eval/x": engine.weight}, phase="eval"),
         )  # fmt: skip
     return engine
-
-
-def files(folder: Path) -> dict[str, bytes]:
-    found = [folder / "metrics.jsonl", *folder.glob("samples/*")]
-    return {str(path.relative_to(folder)): path.read_bytes() for path in found}
 
 
 def test_a_run_stopped_by_faults_resumes_exactly(firm: Place, tmp_path: Path) -> None:
@@ -359,7 +350,7 @@ def test_a_run_stopped_by_faults_resumes_exactly(firm: Place, tmp_path: Path) ->
         play(firm, tmp_path / "stopped", Scheduled(firm.index, lambda _: False))
     resumed = play(firm, tmp_path / "stopped", Scheduled(firm.index))
     assert resumed.weight == unbroken.weight
-    assert files(tmp_path / "stopped") == files(tmp_path / "unbroken")
+    assert written(tmp_path / "stopped") == written(tmp_path / "unbroken")
 
 
 def test_a_run_that_goes_on_loses_one_update_only(firm: Place, tmp_path: Path) -> None:
