@@ -16,12 +16,12 @@ import uuid
 from collections.abc import Callable, Sequence
 
 from opensearch_node import temporary_index
-from opensearchpy import OpenSearch, helpers
+from opensearchpy import JSONSerializer, OpenSearch, helpers
 from rich.console import Console
 from rich.table import Table
 
 from corpus_index.backends import open_writer
-from corpus_index.backends.opensearch_client import BUILDING, client_options, parse_address
+from corpus_index.backends.opensearch_client import BUILD_TIMEOUT, client_options, parse_address
 from corpus_index.backends.opensearch_mapping import FORMAT, Layout, encoded, index_body
 from corpus_index.backends.opensearch_writer import CHUNK_BYTES, CHUNK_DOCUMENTS, THREADS
 from corpus_index.document import Document
@@ -34,7 +34,8 @@ def with_helper(locator: str, sources: Sequence[Source], *, parallel: bool) -> N
     """What one would write with the library alone."""
     address = parse_address(locator)
     name = f"{address.name}-{uuid.uuid4().hex[:8]}"
-    client = OpenSearch(**client_options(address), pool_maxsize=THREADS, timeout=BUILDING.timeout)
+    plain = client_options(address) | {"serializer": JSONSerializer()}  # as the library comes
+    client = OpenSearch(**plain, pool_maxsize=THREADS, timeout=BUILD_TIMEOUT)
     major = int(client.info()["version"]["number"].partition(".")[0])
     client.indices.create(index=name, body=index_body(Layout(), major, FORMAT))
     actions = ({"_index": name, "_id": source["id"], "_source": source} for source in sources)

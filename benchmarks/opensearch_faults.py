@@ -248,7 +248,7 @@ def build_without_node(lab: Lab, deadline: float, then: Harm) -> tuple[int, str,
 
 def half_build(locator: str, deadline: float) -> None:
     """A build that says when it is half way and waits for an answer; in a process of its own, as a user's would be."""
-    opensearch_writer.BUILDING = replace(opensearch_writer.BUILDING, deadline=deadline)
+    opensearch_writer.BUILDING = opensearch_writer.BUILDING.model_copy(update={"deadline_seconds": deadline})
 
     def mails() -> Iterator[Document]:
         for number, mail in enumerate(copies(list(FIRM.company.documents()))):

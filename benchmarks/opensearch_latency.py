@@ -19,12 +19,12 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import ExitStack
 
 from opensearch_node import random_queries, temporary_index
-from opensearchpy import AsyncOpenSearch
+from opensearchpy import AsyncOpenSearch, JSONSerializer
 from rich.console import Console
 from rich.table import Table
 
 from corpus_index.backends import open_index, open_writer
-from corpus_index.backends.opensearch_client import POOL, SEARCHING, client_options, parse_address
+from corpus_index.backends.opensearch_client import POOL, SEARCH_TIMEOUT, client_options, parse_address
 from corpus_index.backends.opensearch_query import compile_query, search_body
 from corpus_index.backends.words import Words
 from corpus_index.pipeline import prepare
@@ -60,12 +60,13 @@ async def measure(
     address, words = parse_address(locator), Words()
     index = open_index(locator)
     tools = ToolBox(index, ToolSettings(max_hits=LIMIT))
-    client = AsyncOpenSearch(**client_options(address), maxsize=POOL, timeout=SEARCHING.timeout)
+    plain = client_options(address) | {"serializer": JSONSerializer()}  # as the library comes
+    client = AsyncOpenSearch(**plain, maxsize=POOL, timeout=SEARCH_TIMEOUT)
     bodies: dict[tuple[str, ...], dict[str, object]] = {}
     for own in queries:
         arguments = {"keywords": own, "limit": LIMIT, "complete_first": tools.settings.complete_first}
         compiled = compile_query(parse_query("keyword", arguments), words)
-        bodies[tuple(own)] = search_body(compiled, LIMIT, SEARCHING.timeout)
+        bodies[tuple(own)] = search_body(compiled, LIMIT, SEARCH_TIMEOUT)
 
     async def bare(own: list[str]) -> object:
         return await client.search(index=address.name, body=bodies[tuple(own)])

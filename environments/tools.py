@@ -13,9 +13,9 @@ from pydantic import Field
 from corpus_index.backends.base import AsyncSearchIndex, Hit, QueryRejected, SearchIndex, SearchResult
 from corpus_index.document import Document
 from corpus_index.query import MAX_LIMIT, Query, QueryError, parse_query
+from corpus_index.retries import RetrySettings, retried, retried_async
 from corpus_index.scope import MailScope
 from environments.protocol import SUBMIT, ToolCall
-from environments.retries import RetrySettings, retried, retried_async
 from environments.tool_schemas import READ_MAIL, SEARCH_KINDS, TOOLS, Describe
 from environments.untrusted import fold_line, neutralise
 

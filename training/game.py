@@ -9,10 +9,10 @@ from typing import Literal
 
 from corpus_index.backends.base import SearchIndex
 from corpus_index.document import Document
+from corpus_index.retries import RetrySettings, retried
 from corpus_index.scope import MailScope
 from corpus_index.sources.company import Company, CompanyQuestion, chains
 from corpus_index.sources.company_words import RELATIONS
-from environments.retries import RetrySettings, retried
 from environments.task import Role, Task
 from rewards.answers import Verdict
 from rewards.judge import Judge

@@ -15,8 +15,8 @@ from dataclasses import dataclass, field, replace
 
 from corpus_index.backends.base import IndexUnavailable
 from corpus_index.document import Document
+from corpus_index.retries import RetrySettings
 from corpus_index.scope import MailScope
-from environments.retries import RetrySettings
 from environments.task import Role, Task
 from environments.trajectory import StopReason, ToolEvent, Trajectory
 from rewards.breakdown import RewardBreakdown

@@ -15,7 +15,14 @@ ID = re.compile(r"[A-Za-z0-9_-]{1,128}")
 
 
 class IndexUnavailable(RuntimeError):
-    """The search engine cannot answer (down, locked, missing). Never the policy's fault: retry, then mask."""
+    """The search engine cannot answer (down, locked, missing). Never the policy's fault: retry, then mask.
+
+    ``passing``: asking again may help; not where credentials are wrong or another version built the index.
+    """
+
+    def __init__(self, message: str, *, passing: bool = True) -> None:
+        super().__init__(message)
+        self.passing = passing
 
 
 class IndexMissing(IndexUnavailable):

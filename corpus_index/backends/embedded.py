@@ -17,6 +17,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TypeVar, cast
 
+import orjson
 import tantivy
 from tantivy import Order
 
@@ -335,12 +336,20 @@ def _entry(document: Document) -> tantivy.Document:
 
 def _dump(document: Document) -> bytes:
     values = [getattr(document, name) for name in _FIELDS]
+    try:
+        return orjson.dumps(values)
+    except orjson.JSONEncodeError:
+        pass
     # surrogatepass: what a source could not decode comes back exactly as it was.
     return json.dumps(values, ensure_ascii=False, default=datetime.isoformat).encode("utf-8", "surrogatepass")
 
 
 def _decoded(stored: bytes) -> Document:
-    values = dict(zip(_FIELDS, json.loads(stored.decode("utf-8", "surrogatepass")), strict=True))
+    try:
+        stored_values = orjson.loads(stored)
+    except orjson.JSONDecodeError:
+        stored_values = json.loads(stored.decode("utf-8", "surrogatepass"))
+    values = dict(zip(_FIELDS, stored_values, strict=True))
     for name in _TUPLES:
         values[name] = tuple(values[name])
     if values["date"] is not None:

@@ -16,11 +16,19 @@ from opensearchpy import AsyncOpenSearch, OpenSearch
 
 from corpus_index.backends.base import ID, IndexStats, IndexUnavailable, SearchResult
 from corpus_index.backends.opensearch_answers import Answer, Reader
-from corpus_index.backends.opensearch_client import AsyncConnection, Connection, parse_address, rebuild_hint
+from corpus_index.backends.opensearch_client import (
+    OPENING,
+    SEARCH_TIMEOUT,
+    AsyncConnection,
+    Connection,
+    parse_address,
+    rebuild_hint,
+)
 from corpus_index.backends.opensearch_mapping import FORMAT, META
 from corpus_index.backends.opensearch_query import Compiled, Dsl, all_of, compile_query, read_body, search_body
 from corpus_index.document import Document
 from corpus_index.query import Query
+from corpus_index.retries import RetrySettings
 from corpus_index.scope import MailScope
 
 _PAGE = 5_000  # ids a request
@@ -69,7 +77,7 @@ class OpenSearchIndex:
             body: Dsl = {"query": all_of(self._scopes), "size": _PAGE, "sort": [{"id": "asc"}], "_source": False}
             if after:
                 body["search_after"] = after
-            hits = self._reader.hits(self._ask(partial(_send, name=name, body=body)))
+            hits = self._reader.hits(self._ask(partial(_send, name=name, body=body), OPENING))
             yield from (hit["sort"][0] for hit in hits)
             if len(hits) < _PAGE:
                 return
@@ -78,14 +86,8 @@ class OpenSearchIndex:
     def stats(self) -> IndexStats:
         """Of a view: ``documents`` counts the allowed mails, the bytes are those of the whole index."""
         query = {"query": all_of(self._scopes)}
-        count = self._ask(
-            lambda client, seconds: client.count(index=self._name, body=query, params={"request_timeout": seconds})
-        )
-        size = self._ask(
-            lambda client, seconds: client.indices.stats(
-                index=self._name, metric="store", params={"request_timeout": seconds}
-            )
-        )
+        count = self._ask(lambda client: client.count(index=self._name, body=query), OPENING)
+        size = self._ask(lambda client: client.indices.stats(index=self._name, metric="store"), OPENING)
         if count["_shards"]["failed"]:
             raise IndexUnavailable(f"{self.locator}: a shard cannot count; look at the cluster's health")
         return IndexStats(count["count"], size["_all"]["primaries"]["store"]["size_in_bytes"], self.locator)
@@ -107,13 +109,13 @@ class OpenSearchIndex:
     def _name(self) -> str:
         return self._connection.address.name
 
-    def _ask(self, call: Callable[[OpenSearch, float], Any]) -> Answer:
+    def _ask(self, call: Callable[[OpenSearch], Any], retries: RetrySettings | None = None) -> Answer:
         self._check_open()
-        return self._connection.ask(call)
+        return self._connection.ask(call, retries)
 
     def _check_open(self) -> None:
         if self._closed:
-            raise IndexUnavailable(f"{self.locator} has been closed; open it again")
+            raise IndexUnavailable(f"{self.locator} has been closed; open it again", passing=False)
 
 
 class AsyncOpenSearchIndex:
@@ -164,25 +166,27 @@ def live_index(connection: Connection) -> LiveIndex:
     """Raises IndexUnavailable where there is none, it is not ours, or another version built it."""
     address = connection.address
     found: Answer = connection.ask(
-        lambda client, seconds: client.indices.get_mapping(index=address.name, params={"request_timeout": seconds})
+        lambda client: client.indices.get_mapping(index=address.name), connection.retries or OPENING
     )
     if len(found) != 1:
-        raise IndexUnavailable(f"{address.locator} stands for {len(found)} indexes ({', '.join(found)}), not for one")
+        held = f"{len(found)} indexes ({', '.join(found)})"
+        raise IndexUnavailable(f"{address.locator} stands for {held}, not for one", passing=False)
     ((name, held),) = found.items()
     notes = held.get("mappings", {}).get("_meta", {}).get(META, {})
     built = {key: notes.get(key) for key in FORMAT}
     if built != FORMAT or "documents" not in notes:
         raise IndexUnavailable(
-            f"{address.locator} was built as {built}, this version reads {FORMAT}; {rebuild_hint(address)}"
+            f"{address.locator} was built as {built}, this version reads {FORMAT}; {rebuild_hint(address)}",
+            passing=False,
         )
     return LiveIndex(name, notes)
 
 
-def _send(client: OpenSearch | AsyncOpenSearch, seconds: float, *, name: str, body: Dsl) -> Any:
+def _send(client: OpenSearch | AsyncOpenSearch, *, name: str, body: Dsl) -> Any:
     """A search. Returns what the client returns: the answer, or an awaitable of it."""
-    return client.search(index=name, body=body, params=_WHOLE | {"request_timeout": seconds})
+    return client.search(index=name, body=body, params=_WHOLE)
 
 
-def _search(client: OpenSearch | AsyncOpenSearch, seconds: float, *, name: str, compiled: Compiled, limit: int) -> Any:
+def _search(client: OpenSearch | AsyncOpenSearch, *, name: str, compiled: Compiled, limit: int) -> Any:
     # The node gives up a little before the client would: its answer says why.
-    return _send(client, seconds, name=name, body=search_body(compiled, limit, 0.9 * seconds))
+    return _send(client, name=name, body=search_body(compiled, limit, 0.9 * SEARCH_TIMEOUT))

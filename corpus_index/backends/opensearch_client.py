@@ -1,4 +1,4 @@
-"""How we reach an OpenSearch node: its address, the credentials, TLS, retries with a deadline, and what errors mean.
+"""How we reach an OpenSearch node: its address, the credentials, TLS, and what errors mean.
 
 Credentials come from the environment only: ``FUTARI_OPENSEARCH_USER`` and ``FUTARI_OPENSEARCH_PASSWORD``, and
 ``FUTARI_OPENSEARCH_CA`` for a certificate authority of one's own. They are in no locator, message or log.
@@ -7,22 +7,21 @@ Credentials come from the environment only: ``FUTARI_OPENSEARCH_USER`` and ``FUT
 from __future__ import annotations
 
 import asyncio
-import itertools
 import logging
 import os
-import random
 import re
-import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar, cast
 from urllib.parse import urlsplit
 
+import orjson
 from opensearchpy import (
     AsyncOpenSearch,
     ConnectionTimeout,
     ImproperlyConfigured,
+    JSONSerializer,
     OpenSearch,
     OpenSearchException,
     SerializationError,
@@ -32,14 +31,17 @@ from opensearchpy import (
 from opensearchpy import ConnectionError as NodeConnectionError
 
 from corpus_index.backends.base import IndexMissing, IndexUnavailable, QueryRejected
+from corpus_index.retries import RetrySettings, retried
 
 USER, PASSWORD, CA = "FUTARI_OPENSEARCH_USER", "FUTARI_OPENSEARCH_PASSWORD", "FUTARI_OPENSEARCH_CA"
 FORM = "opensearch:URL/NAME, such as opensearch:http://127.0.0.1:9200/mail"
 POOL = 32  # requests that one client has on their way at once; the others wait for a place
 _NAME = re.compile(r"[a-z0-9][a-z0-9_.-]{0,199}")
+_BUSY = frozenset({429, 502, 503, 504})  # of the answers of 400 and above those that may pass
 _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
-_BUSY = frozenset({429, 502, 503, 504})
 _TLS_TYPES = ("SSL", "Certificate")
+
+CLIENT_ERRORS = (OpenSearchException, ImproperlyConfigured, UnicodeError)
 
 T = TypeVar("T")
 
@@ -56,19 +58,12 @@ class Address:
         return f"opensearch:{self.url}/{self.name}"
 
 
-@dataclass(frozen=True, slots=True)
-class Patience:
-    """Seconds. One request may take ``timeout``; no retry starts once ``deadline`` would be over. The pause before a
-    retry doubles from ``first_pause`` up to ``longest_pause``, times a random 0.5 to 1.5."""
-
-    timeout: float = 10.0
-    deadline: float = 10.0
-    first_pause: float = 0.1
-    longest_pause: float = 3.0
-
-
-SEARCHING = Patience()
-BUILDING = Patience(timeout=120.0, deadline=600.0, first_pause=0.5, longest_pause=30.0)
+# One request's time-out in seconds. Searches are tried once here: who searches knows how long an answer may take.
+SEARCH_TIMEOUT, BUILD_TIMEOUT = 10.0, 120.0
+OPENING = RetrySettings(deadline_seconds=10.0)
+BUILDING = RetrySettings(
+    retries=1000, backoff_seconds=0.5, longest_backoff_seconds=30.0, deadline_seconds=600.0
+)  # a build of hours waits for a node that restarts
 
 
 def parse_address(locator: str) -> Address:
@@ -106,7 +101,8 @@ def client_options(address: Address) -> dict[str, Any]:
         "hosts": [address.url],
         "use_ssl": url.scheme == "https",
         "verify_certs": True,
-        "max_retries": 0,  # retries are ours: they know the deadline
+        "max_retries": 0,  # see corpus_index.retries
+        "serializer": _Json(),
         "http_compress": False,
     }
     if user:
@@ -118,28 +114,46 @@ def client_options(address: Address) -> dict[str, Any]:
     return options
 
 
+class _Json(JSONSerializer):
+    """The client's own, but faster: reading the answers is a good part of a search's cost on our side."""
+
+    def loads(self, s: str) -> Any:
+        try:
+            return orjson.loads(s)
+        except ValueError as error:
+            raise SerializationError(s, error) from error
+
+    def dumps(self, data: Any) -> Any:
+        return super().dumps(data) if isinstance(data, str | bytes) else orjson.dumps(data).decode()
+
+
 class Connection:
-    """The blocking client, for any number of threads."""
+    """The blocking client, for any number of threads. Without ``retries`` a request is tried once."""
 
-    def __init__(self, address: Address, patience: Patience = SEARCHING, pool: int = POOL) -> None:
-        self.address, self.patience = address, patience
-        self.client = OpenSearch(**client_options(address), pool_maxsize=pool, timeout=patience.timeout)
+    def __init__(
+        self,
+        address: Address,
+        *,
+        timeout: float = SEARCH_TIMEOUT,
+        retries: RetrySettings | None = None,
+        pool: int = POOL,
+    ) -> None:
+        self.address, self.retries = address, retries
+        self.client = OpenSearch(**client_options(address), pool_maxsize=pool, timeout=timeout)
 
-    def ask(self, call: Callable[[OpenSearch, float], T]) -> T:
-        """``call(client, timeout)``, again where the node is busy or away. Raises IndexUnavailable, QueryRejected."""
-        started = time.monotonic()
-        for attempt in itertools.count():
-            try:
-                return call(self.client, _time_left(started, self.patience))
-            except (OpenSearchException, ImproperlyConfigured, UnicodeError) as error:
-                pause = pause_before_retry(error, attempt, started, self.patience)
-                if pause is None:
-                    raise explained(error, self.address) from error
-            time.sleep(pause)
-        raise AssertionError("unreachable: the loop ends by returning or raising")
+    def ask(self, call: Callable[[OpenSearch], T], retries: RetrySettings | None = None) -> T:
+        """``call(client)``. Raises IndexUnavailable, after ``retries`` or the connection's own, and QueryRejected."""
+        patience = retries or self.retries
+        return self._once(call) if patience is None else retried(lambda: self._once(call), patience)
 
     def close(self) -> None:
         self.client.close()
+
+    def _once(self, call: Callable[[OpenSearch], T]) -> T:
+        try:
+            return call(self.client)
+        except CLIENT_ERRORS as error:
+            raise explained(error, self.address) from error
 
 
 class AsyncConnection:
@@ -149,25 +163,19 @@ class AsyncConnection:
     from another one, it opens a new client there.
     """
 
-    def __init__(self, address: Address, patience: Patience = SEARCHING, pool: int = POOL) -> None:
+    def __init__(self, address: Address, *, timeout: float = SEARCH_TIMEOUT, pool: int = POOL) -> None:
         client_options(address)  # complain here, not in the middle of a rollout
-        self.address, self.patience, self._pool = address, patience, pool
+        self.address, self._timeout, self._pool = address, timeout, pool
         self._open: tuple[asyncio.AbstractEventLoop, AsyncOpenSearch, asyncio.Semaphore] | None = None
 
-    async def ask(self, call: Callable[[AsyncOpenSearch, float], Awaitable[T]]) -> T:
-        """As ``Connection.ask``, without holding up the loop."""
+    async def ask(self, call: Callable[[AsyncOpenSearch], Awaitable[T]]) -> T:
+        """``call(client)``, once. Raises IndexUnavailable, QueryRejected."""
         client, places = self._opened()
         async with places:
-            started = time.monotonic()
-            for attempt in itertools.count():
-                try:
-                    return await call(client, _time_left(started, self.patience))
-                except (OpenSearchException, ImproperlyConfigured, UnicodeError) as error:
-                    pause = pause_before_retry(error, attempt, started, self.patience)
-                    if pause is None:
-                        raise explained(error, self.address) from error
-                await asyncio.sleep(pause)
-        raise AssertionError("unreachable: the loop ends by returning or raising")
+            try:
+                return await call(client)
+            except CLIENT_ERRORS as error:
+                raise explained(error, self.address) from error
 
     async def close(self) -> None:
         held, self._open = self._open, None
@@ -177,25 +185,9 @@ class AsyncConnection:
     def _opened(self) -> tuple[AsyncOpenSearch, asyncio.Semaphore]:
         loop = asyncio.get_running_loop()
         if self._open is None or self._open[0] is not loop:
-            options = client_options(self.address)
-            client = AsyncOpenSearch(**options, maxsize=self._pool, timeout=self.patience.timeout)
+            client = AsyncOpenSearch(**client_options(self.address), maxsize=self._pool, timeout=self._timeout)
             self._open = (loop, client, asyncio.Semaphore(self._pool))
         return self._open[1], self._open[2]
-
-
-def pause_before_retry(error: Exception, attempt: int, started: float, patience: Patience) -> float | None:
-    """Seconds to wait before attempt ``attempt + 1``, or None where another one is no use or comes too late."""
-    if not worth_retrying(error):
-        return None
-    pause = min(patience.first_pause * 2.0**attempt, patience.longest_pause) * random.uniform(0.5, 1.5)
-    return pause if time.monotonic() - started + pause < patience.deadline else None
-
-
-def worth_retrying(error: Exception) -> bool:
-    """A node that is busy, restarting or out of reach; not one that says no."""
-    if isinstance(error, NodeConnectionError):  # also timeouts
-        return not _is_tls(error)
-    return isinstance(error, TransportError) and error.status_code in _BUSY
 
 
 def explained(error: Exception, address: Address) -> IndexUnavailable | QueryRejected:
@@ -207,7 +199,7 @@ def explained(error: Exception, address: Address) -> IndexUnavailable | QueryRej
         detail = _short(error.info)
         if _is_tls(error):
             ours = f"name its certificate authority in {CA}, or use http:// if it does not speak TLS"
-            return IndexUnavailable(f"{where}: no trusted TLS connection ({detail}); {ours}")
+            return IndexUnavailable(f"{where}: no trusted TLS connection ({detail}); {ours}", passing=False)
         return IndexUnavailable(f"{where} cannot be reached ({detail}); is it running, and is this its address?")
     if isinstance(error, SerializationError | UnicodeError):
         return IndexUnavailable(f"{where} gave an answer that cannot be read; is this OpenSearch's port?")
@@ -215,18 +207,20 @@ def explained(error: Exception, address: Address) -> IndexUnavailable | QueryRej
         return IndexUnavailable(f"{where}: {_short(error)}")
     status, kind, reason = error.status_code, *_reason(error)
     if status == 401:
-        return IndexUnavailable(f"{where} wants other credentials (401); check {USER} and {PASSWORD}")
+        return IndexUnavailable(f"{where} wants other credentials (401); check {USER} and {PASSWORD}", passing=False)
     if status == 403:
-        return IndexUnavailable(f"{where} refuses this (403: {reason}); give the user the rights, or free some disk")
+        todo = "give the user the rights, or free some disk"
+        return IndexUnavailable(f"{where} refuses this (403: {reason}); {todo}", passing=False)
     if status == 404:
-        return IndexMissing(f"no index {address.name} at {address.url}; {rebuild_hint(address)}")
+        return IndexMissing(f"no index {address.name} at {address.url}; {rebuild_hint(address)}", passing=False)
     if status == 400 and "mapping" not in reason.lower():
         return QueryRejected(f"the search engine refuses this query: {reason}")
     if status == 400:  # "No mapping found for [id]": something else lies under this name
-        return IndexUnavailable(f"{address.locator} is not an index of ours ({reason}); {rebuild_hint(address)}")
+        hint = f"{address.locator} is not an index of ours ({reason}); {rebuild_hint(address)}"
+        return IndexUnavailable(hint, passing=False)
     if status == 429:
         return IndexUnavailable(f"{where} is overloaded (429: {reason}); ask it less at once or give it more memory")
-    return IndexUnavailable(f"{where} failed ({status} {kind}: {reason})")
+    return IndexUnavailable(f"{where} failed ({status} {kind}: {reason})", passing=status in _BUSY)
 
 
 def rebuild_hint(address: Address) -> str:
@@ -255,11 +249,6 @@ def _is_tls(error: TransportError) -> bool:
             return True
         cause = cause.__cause__
     return False
-
-
-def _time_left(started: float, patience: Patience) -> float:
-    """Seconds for the next request: never past the deadline, but enough for a node that answers at all."""
-    return max(min(patience.timeout, started + patience.deadline - time.monotonic()), 0.1)
 
 
 def _short(value: object) -> str:

@@ -5,7 +5,6 @@ A build that fails deletes its own new index only. What a killed build left is r
 
 from __future__ import annotations
 
-import itertools
 import json
 import os
 import time
@@ -22,17 +21,19 @@ from opensearchpy.helpers import parallel_bulk
 from corpus_index.backends.base import IndexStats, IndexUnavailable, check_id
 from corpus_index.backends.opensearch import OpenSearchIndex, live_index
 from corpus_index.backends.opensearch_client import (
+    BUILD_TIMEOUT,
     BUILDING,
+    OPENING,
     Address,
     Connection,
     client_options,
     explained,
     parse_address,
-    pause_before_retry,
 )
 from corpus_index.backends.opensearch_mapping import FORMAT, META, Layout, encoded, index_body
 from corpus_index.backends.swap import alive, host
 from corpus_index.document import Document
+from corpus_index.retries import Backoff
 
 THREADS, CHUNK_DOCUMENTS, CHUNK_BYTES = 4, 500, 5_000_000
 
@@ -51,10 +52,12 @@ class OpenSearchWriter:
         lost some, and whatever ``documents`` raises; the index that was there stays as it was.
         """
         address = parse_address(self.locator)
-        with closing(Connection(address)) as first:  # a node that is not there is no reason to wait for minutes
-            _check_free(first)
-        connection = Connection(address, BUILDING)
-        try:
+        with (
+            # For what is no use waiting minutes for: the first look at the node, and tidying up after a failure.
+            closing(Connection(address, retries=OPENING)) as hasty,
+            closing(Connection(address, timeout=BUILD_TIMEOUT, retries=BUILDING)) as connection,
+        ):
+            _check_free(hasty)
             _remove_leftovers(connection)
             name = f"{address.name}-{datetime.now(UTC):%Y%m%d%H%M%S}-{uuid.uuid4().hex[:8]}"
             notes = {**FORMAT, "alias": address.name, "builder": {"host": host(), "pid": os.getpid()}}
@@ -68,11 +71,9 @@ class OpenSearchWriter:
             except BaseException:
                 # Not where the alias already points to it: the answer to the last request may have been lost.
                 with suppress(Exception):
-                    if name not in _behind_alias(connection):
-                        _delete(connection, name)
+                    if name not in _behind_alias(hasty):
+                        _delete(hasty, name)
                 raise
-        finally:
-            connection.close()
         index = OpenSearchIndex.open(self.locator)
         try:
             return index.stats()
@@ -80,18 +81,18 @@ class OpenSearchWriter:
             index.close()
 
     def _create(self, connection: Connection, name: str, notes: Mapping[str, object]) -> None:
-        info: Mapping[str, Any] = connection.ask(lambda client, _: client.info())
+        info: Mapping[str, Any] = connection.ask(lambda client: client.info())
         major = int(str(info["version"]["number"]).partition(".")[0])
         body = index_body(self.layout, major, notes)
         try:
-            connection.ask(lambda client, seconds: client.indices.create(index=name, body=body, params=_wait(seconds)))
+            connection.ask(lambda client: client.indices.create(index=name, body=body))
         except ValueError as error:  # a 400 is no query here
             raise IndexUnavailable(f"{connection.address.locator} cannot be created: {error}") from error
 
 
 def save_report(locator: str, report: Mapping[str, object]) -> None:
     """Note the report of the build in the live index. Raises IndexUnavailable."""
-    with closing(Connection(parse_address(locator))) as connection:
+    with closing(Connection(parse_address(locator), retries=OPENING)) as connection:
         live = live_index(connection)
         _note(connection, live.name, {**live.notes, "report": json.dumps(report)})
 
@@ -113,12 +114,12 @@ class _PatientClient(OpenSearch):
 
     def bulk(self, *, body: Any, index: Any = None, params: Any = None, headers: Any = None) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]  (the helper's own call, nothing else)
         lines = cast(str, body).split("\n")  # not splitlines: a mail may hold U+2028
-        started, items = time.monotonic(), dict[int, dict[str, Any]]()
+        backoff, items = Backoff(BUILDING), dict[int, dict[str, Any]]()
         waiting = list(range(len(lines) // 2))  # places of documents: an action line and a source line each
-        for attempt in itertools.count():
-            text = "".join(f"{lines[2 * place]}\n{lines[2 * place + 1]}\n" for place in waiting)
+        text = cast(str, body)
+        while True:
             try:
-                answer = super().bulk(body=text if attempt else body, index=index, params=params, headers=headers)
+                answer = super().bulk(body=text, index=index, params=params, headers=headers)
                 items.update(zip(waiting, answer["items"], strict=True))
                 waiting = [place for place in waiting if items[place]["index"]["status"] == 429]
                 error = TransportError(429, "refused", {"error": "documents refused, the node's queue is full"})
@@ -126,16 +127,17 @@ class _PatientClient(OpenSearch):
                 error = failure
             if not waiting:
                 return {"items": [items[place] for place in sorted(items)]}
-            pause = pause_before_retry(error, attempt, started, BUILDING)
+            meant = explained(error, self.address)
+            pause = backoff.pause(meant) if isinstance(meant, IndexUnavailable) else None
             if pause is None:
-                raise explained(error, self.address) from error
+                raise meant from error
             time.sleep(pause)
-        raise AssertionError("unreachable: the loop ends by returning or raising")
+            text = "".join(f"{lines[2 * place]}\n{lines[2 * place + 1]}\n" for place in waiting)
 
 
 def _fill(address: Address, name: str, documents: Iterable[Document]) -> int:
     """Send all documents. Returns how many."""
-    client = _PatientClient(**client_options(address), pool_maxsize=THREADS, timeout=BUILDING.timeout)
+    client = _PatientClient(**client_options(address), pool_maxsize=THREADS, timeout=BUILD_TIMEOUT)
     client.address = address
     seen: set[str] = set()
     stopped: list[BaseException] = []
@@ -186,19 +188,17 @@ def _refused(address: Address, item: Mapping[str, Any]) -> IndexUnavailable:
 
 def _finish(connection: Connection, name: str, count: int, layout: Layout) -> None:
     """Make everything searchable, count it, and give the index its settings for serving."""
-    connection.ask(lambda client, seconds: client.indices.refresh(index=name, params=_wait(seconds)))
-    held = connection.ask(lambda client, seconds: client.count(index=name, params=_wait(seconds)))["count"]
+    connection.ask(lambda client: client.indices.refresh(index=name))
+    held = connection.ask(lambda client: client.count(index=name))["count"]
     if held != count:
         raise IndexUnavailable(f"the new index holds {held} mails, not the {count} that were sent; build it again")
     settings = {"index": {"refresh_interval": None, "auto_expand_replicas": layout.replicas}}
-    connection.ask(
-        lambda client, seconds: client.indices.put_settings(index=name, body=settings, params=_wait(seconds))
-    )
+    connection.ask(lambda client: client.indices.put_settings(index=name, body=settings))
 
 
 def _note(connection: Connection, name: str, notes: Mapping[str, object]) -> None:
     body = {"_meta": {META: dict(notes)}}
-    connection.ask(lambda client, seconds: client.indices.put_mapping(index=name, body=body, params=_wait(seconds)))
+    connection.ask(lambda client: client.indices.put_mapping(index=name, body=body))
 
 
 def _turn_alias(connection: Connection, name: str) -> None:
@@ -209,15 +209,15 @@ def _turn_alias(connection: Connection, name: str) -> None:
         if old != name:
             actions.append({"remove_index": {"index": old}})
     body = {"actions": actions}
-    connection.ask(lambda client, seconds: client.indices.update_aliases(body=body, params=_wait(seconds)))
+    connection.ask(lambda client: client.indices.update_aliases(body=body))
 
 
 def _behind_alias(connection: Connection) -> list[str]:
     """The indexes that the alias stands for; none where it is not there."""
 
-    def ask(client: OpenSearch, seconds: float) -> list[str]:
+    def ask(client: OpenSearch) -> list[str]:
         try:
-            return list(client.indices.get_alias(name=connection.address.name, params={"request_timeout": seconds}))
+            return list(client.indices.get_alias(name=connection.address.name))
         except NotFoundError:
             return []
 
@@ -228,9 +228,9 @@ def _check_free(connection: Connection) -> None:
     """Raises ValueError where something that we did not build has the name."""
     address = connection.address
 
-    def ask(client: OpenSearch, seconds: float) -> Mapping[str, Any]:
+    def ask(client: OpenSearch) -> Mapping[str, Any]:
         try:
-            return client.indices.get_mapping(index=address.name, params={"request_timeout": seconds})
+            return client.indices.get_mapping(index=address.name)
         except NotFoundError:
             return {}
 
@@ -243,9 +243,7 @@ def _check_free(connection: Connection) -> None:
 def _remove_leftovers(connection: Connection) -> None:
     """Delete the new indexes of builds for this alias that died on this machine."""
     pattern = f"{connection.address.name}-*"
-    found: Mapping[str, Any] = connection.ask(
-        lambda client, seconds: client.indices.get_mapping(index=pattern, params={"request_timeout": seconds})
-    )
+    found: Mapping[str, Any] = connection.ask(lambda client: client.indices.get_mapping(index=pattern))
     for name, held in found.items():
         notes = held.get("mappings", {}).get("_meta", {}).get(META, {})
         builder = notes.get("builder")
@@ -255,8 +253,4 @@ def _remove_leftovers(connection: Connection) -> None:
 
 
 def _delete(connection: Connection, name: str) -> None:
-    connection.ask(lambda client, seconds: client.indices.delete(index=name, params=_wait(seconds)))
-
-
-def _wait(seconds: float) -> dict[str, object]:
-    return {"request_timeout": seconds}
+    connection.ask(lambda client: client.indices.delete(index=name))

@@ -40,12 +40,8 @@ VENDOR = tuple(
     "Galdine Fentrix Ostrey Jarlon Kelvane Brimco Ardent Zephon Trivox Mossby Ellran Corvid Dantis Norbek Pellow "
     "Rydell Sutter Tolvan Umbrex Vantor Wilcor Yardley Zantek Aldine Bexton".split()
 )
-TRADE = tuple(
-    "Systems Logistics Foods Printing Security Travel Cleaning Energy Media Paper".split()
-)
-TEAM = tuple(
-    "Copper Scarlet Granite Polar Desert Coral Thunder Meteor Pepper Saffron Cobalt Ginger".split()
-)
+TRADE = tuple("Systems Logistics Foods Printing Security Travel Cleaning Energy Media Paper".split())
+TEAM = tuple("Copper Scarlet Granite Polar Desert Coral Thunder Meteor Pepper Saffron Cobalt Ginger".split())
 ANIMAL = tuple(
     "Owls Foxes Herons Lynxes Otters Wolves Ravens Badgers Swans Bears Hawks Moles Robins Toads Seals Hares".split()
 )

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from mail_fakes import FakeIndex, mail
 
 from corpus_index.backends.base import IndexUnavailable
+from corpus_index.retries import RetrySettings, retried, retried_async
 from corpus_index.scope import MailScope
 from environments.episode import Episode, EpisodeLimits, EpisodeSettings, EpisodeState, Observation
 from environments.protocol import ToolCall, render_call
-from environments.retries import RetrySettings, retried, retried_async
 from environments.task import Role, Task
 from environments.tools import ToolBox, ToolOutcome, ToolSettings
 from environments.trajectory import StopReason

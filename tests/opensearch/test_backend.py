@@ -24,11 +24,11 @@ from corpus_index.backends.base import (
     SearchResult,
 )
 from corpus_index.backends.opensearch import OpenSearchIndex
-from corpus_index.backends.opensearch_client import Patience
 from corpus_index.backends.opensearch_mapping import FORMAT, META
 from corpus_index.backends.swap import host
 from corpus_index.document import Document
 from corpus_index.query import KeywordQuery, parse_query
+from corpus_index.retries import RetrySettings
 from corpus_index.scope import MailScope
 
 TOPICS = [
@@ -329,7 +329,7 @@ def test_what_a_killed_build_left_goes_with_the_next(locator: str, opensearch_ur
 
 def test_a_busy_node_gets_every_mail_once(locator: str, opensearch_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A half-dead bulk: the first answer to each request is 429, or 429 for some of its mails, or never arrives."""
-    monkeypatch.setattr("corpus_index.backends.opensearch_writer.BUILDING", Patience(first_pause=0.01))
+    monkeypatch.setattr("corpus_index.backends.opensearch_writer.BUILDING", RetrySettings(backoff_seconds=0.01))
     monkeypatch.setattr("corpus_index.backends.opensearch_writer.CHUNK_DOCUMENTS", 100)
     bulks = iter(range(1000))
     refused = {"error": {"type": "rejected", "reason": "queue full", "root_cause": []}}

@@ -20,20 +20,18 @@ from corpus_index.backends.opensearch_client import (
     Address,
     AsyncConnection,
     Connection,
-    Patience,
     client_options,
     explained,
     parse_address,
-    pause_before_retry,
-    worth_retrying,
 )
 from corpus_index.backends.opensearch_mapping import encoded
 from corpus_index.document import Document
 from corpus_index.query import KeywordQuery
+from corpus_index.retries import RetrySettings, retried, retried_async
 from corpus_index.scope import MailScope
 
-QUICK = Patience(timeout=0.5, deadline=1.0, first_pause=0.01, longest_pause=0.05)
-PATIENT = Patience(timeout=5.0, deadline=10.0, first_pause=0.01, longest_pause=0.05)
+QUICK, PATIENT = 0.5, 5.0  # seconds that one request may take
+AGAIN = RetrySettings(retries=4, backoff_seconds=0.01)
 MAIL = Document(id="m1", subject="Gas", body="the gas desk", mailbox="allen-p")
 GAS = KeywordQuery(keywords=("gas",))
 
@@ -141,53 +139,52 @@ def because(status: int, kind: str, reason: str) -> TransportError:
         (because(400, "too_many_clauses", "field [body] has 2000"), QueryRejected, r"field \[body\] has 2000", False),
         (because(400, "query", "No mapping found for [id]"), IndexUnavailable, "not an index of ours", False),
         (TransportError(502, "<html>bad gateway", ""), IndexUnavailable, "failed .502", True),
-        (SerializationError("x", ValueError()), IndexUnavailable, "cannot be read", False),
+        (SerializationError("x", ValueError()), IndexUnavailable, "cannot be read", True),
     ],
 )
 def test_what_an_error_means(error: Exception, kind: type[Exception], message: str, again: bool) -> None:
     meant = explained(error, HERE)
     assert type(meant) is kind
     assert re.search(message, str(meant)), str(meant)
-    assert worth_retrying(error) == again
+    assert getattr(meant, "passing", False) == again
+    tries: list[int] = []
 
+    def ask() -> None:
+        tries.append(1)
+        raise meant
 
-def test_pauses_double_with_jitter_until_the_deadline() -> None:
-    patience, busy = Patience(deadline=100, first_pause=1.0, longest_pause=4.0), because(429, "x", "x")
-    now = time.monotonic()
-    for attempt, middle in enumerate([1, 2, 4, 4]):
-        pauses = {pause_before_retry(busy, attempt, now, patience) for _ in range(20)}
-        assert len(pauses) > 1
-        assert all(pause is not None and middle / 2 <= pause <= middle * 1.5 for pause in pauses)
-    assert pause_before_retry(busy, 0, now - 99.9, patience) is None
-    assert pause_before_retry(because(400, "x", "x"), 0, now, patience) is None
+    with pytest.raises(kind):
+        retried(ask, AGAIN)
+    assert len(tries) == (5 if again else 1)
 
 
 # --- a server that misbehaves -------------------------------------------------------------------------------------
 
 
-def blocking(address: Address, patience: Patience = QUICK) -> OpenSearchIndex:
-    return OpenSearchIndex(Connection(address, patience), AsyncConnection(address, patience), Reader(address))
+def blocking(address: Address, timeout: float = QUICK) -> OpenSearchIndex:
+    shared = AsyncConnection(address, timeout=timeout)
+    return OpenSearchIndex(Connection(address, timeout=timeout), shared, Reader(address))
 
 
-def asynchronous(address: Address, patience: Patience, pool: int = 8) -> AsyncOpenSearchIndex:
-    return AsyncOpenSearchIndex(AsyncConnection(address, patience, pool), Reader(address))
+def asynchronous(address: Address, timeout: float, pool: int = 8) -> AsyncOpenSearchIndex:
+    return AsyncOpenSearchIndex(AsyncConnection(address, timeout=timeout, pool=pool), Reader(address))
 
 
-def search_both(address: Address, patience: Patience = QUICK) -> list[object]:
-    """The result, or the error, of the blocking and of the asynchronous index."""
+def search_both(address: Address, timeout: float = QUICK) -> list[object]:
+    """The result, or the error, of the blocking and of the asynchronous index, asked as the tools do."""
 
     async def ask() -> object:
-        index = asynchronous(address, patience)
+        index = asynchronous(address, timeout)
         try:
-            return await index.search(GAS)
+            return await retried_async(lambda: index.search(GAS), AGAIN)
         except (IndexUnavailable, QueryRejected) as error:
             return error
         finally:
             await index.close()
 
-    index = blocking(address, patience)
+    index = blocking(address, timeout)
     try:
-        first: object = index.search(GAS)
+        first: object = retried(lambda: index.search(GAS), AGAIN)
     except (IndexUnavailable, QueryRejected) as error:
         first = error
     finally:

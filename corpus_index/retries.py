@@ -1,4 +1,7 @@
-"""Asking a search index that may be away: again after growing pauses, until a deadline."""
+"""Asking a search index that may be away: again after growing pauses, until a deadline.
+
+The one place that retries: a backend makes one try a call and says whether another may help (``passing``).
+"""
 
 from __future__ import annotations
 
@@ -20,13 +23,13 @@ class RetrySettings(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    retries: Annotated[int, Field(ge=0)] = 3
+    retries: Annotated[int, Field(ge=0)] = 10  # with the pauses below about as many as the deadline allows
     backoff_seconds: Annotated[float, Field(ge=0)] = 0.2  # doubles with every retry, times a random 0.5 to 1.5
     longest_backoff_seconds: Annotated[float, Field(ge=0)] = 3.0  # where the doubling ends: a crowded index needs many
     deadline_seconds: Annotated[float, Field(gt=0)] = 20.0  # no retry starts after it
 
 
-class _Patience:
+class Backoff:
     """One call's retries. The jitter keeps episodes that failed together from coming back together."""
 
     def __init__(self, settings: RetrySettings) -> None:
@@ -38,25 +41,26 @@ class _Patience:
         """Seconds until the deadline, at least 0."""
         return max(self._deadline - time.monotonic(), 0.0)
 
-    def pause(self) -> float | None:
+    def pause(self, failure: IndexUnavailable) -> float | None:
         """Seconds to wait before the next try, None when there is none."""
         doubled = self._settings.backoff_seconds * 2**self._failed
         pause = min(doubled, self._settings.longest_backoff_seconds) * random.uniform(0.5, 1.5)
         self._failed += 1
-        return pause if self._failed <= self._settings.retries and pause <= self.left() else None
+        again = failure.passing and self._failed <= self._settings.retries and pause <= self.left()
+        return pause if again else None
 
 
 def retried(ask: Callable[[], T], settings: RetrySettings) -> T:
-    """``ask()``, again while it raises IndexUnavailable. The last one is raised.
+    """``ask()``, again while it raises an IndexUnavailable that may pass. The last one is raised.
 
     A call that hangs is not cut short here: its own time-out ends it.
     """
-    patience = _Patience(settings)
+    backoff = Backoff(settings)
     while True:
         try:
             return ask()
-        except IndexUnavailable:
-            pause = patience.pause()
+        except IndexUnavailable as error:
+            pause = backoff.pause(error)
             if pause is None:
                 raise
         time.sleep(pause)
@@ -65,17 +69,17 @@ def retried(ask: Callable[[], T], settings: RetrySettings) -> T:
 async def retried_async(ask: Callable[[], Awaitable[T]], settings: RetrySettings) -> T:
     """``retried`` without blocking the loop; a call that has not answered by the deadline is dropped and counts as
     unavailable."""
-    patience = _Patience(settings)
+    backoff = Backoff(settings)
     before = ""
     while True:
         try:
-            async with asyncio.timeout(patience.left()):
+            async with asyncio.timeout(backoff.left()):
                 return await ask()
         except TimeoutError:
             seconds = f"{settings.deadline_seconds:g} s (tools.deadline_seconds)"
             raise IndexUnavailable(f"no answer within {seconds}{before}") from None
         except IndexUnavailable as error:
-            pause = patience.pause()
+            pause = backoff.pause(error)
             if pause is None:
                 raise
             before = f"; before that: {error}"
