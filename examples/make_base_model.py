@@ -2,6 +2,8 @@
 
     uv run examples/make_base_model.py --steps 3200 --out runs/base_model_second/start
     uv run examples/make_base_model.py --config examples/configs/base_model_second.yaml --steps 1600 \\
+        --out runs/base_model_third/start
+    uv run examples/make_base_model.py --config examples/configs/base_model_third.yaml --steps 1600 \\
         --out examples/models/futari-1m
 
 Companies with seeds from 100,000 up are used, so no run's company is among them, and their names come from the train
