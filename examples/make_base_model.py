@@ -62,6 +62,7 @@ def company_demonstrations(config: Config, tokenizer: PreTrainedTokenizerBase, s
         proposer_share=config.sft.proposer_share, proposer_hops=config.sft.proposer_hops,
         solver_hops=config.sft.solver_hops, seed_text=seed_text,
         habits=Habits(slip=config.sft.slip, wander=config.sft.wander), relation_weights=config.sft.relation_weights,
+        even_sorts=config.sft.even_sorts,
     )  # fmt: skip
 
 

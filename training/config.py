@@ -199,6 +199,8 @@ class SftConfig(Section):
     wander: Annotated[float, Field(ge=0, le=1)] = 0.0
     """Share of the Solver's demonstrations whose expert takes a random turning after the first hop and submits what it
     finds there: right only by chance. Which turning a question asks for is left to RL."""
+    even_sorts: bool = False
+    """The Proposer's expert asks all sorts of question alike: what it hardly asks, self-play hardly trains."""
     relation_weights: dict[str, PositiveFloat] = Field(default_factory=dict)
     """How often the company's relations are asked about, by the last relation of a question; 1 where not named."""
 

@@ -7,6 +7,7 @@ it through the same ``Episode`` and ``ChatFormat`` as the policy gives SFT traje
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -91,14 +92,27 @@ def solve(company: Company, question: CompanyQuestion, rng: random.Random, habit
     yield render_call("submit", {"answer": path[-1].value, "evidence": evidence})
 
 
-def propose(company: Company, seed: Document, hops: int, rng: random.Random, habits: Habits = DEFAULT_HABITS) -> Script:
-    """Read the seed mail, complete a chain of ``hops`` facts around it, and ask for its last value."""
+def propose(
+    company: Company,
+    seed: Document,
+    hops: int,
+    rng: random.Random,
+    habits: Habits = DEFAULT_HABITS,
+    asked: Mapping[tuple[str, ...], int] | None = None,
+) -> Script:
+    """Read the seed mail, complete a chain of ``hops`` facts around it, and ask for its last value.
+
+    With ``asked``, how often each chain was asked so far, the rare ones are preferred among those the seed allows.
+    """
     yield render_call("read_mail", {"id": seed.id})
     known = company.by_mail.get(seed.id, ())
     options = _chains_around(company, known, hops) if known else _chains_from_text(company, seed, hops)
     if not options:
         raise ExpertStuck(f"no {hops}-hop chain around mail {seed.id}")
-    entity, chain = rng.choice(options)
+    if asked is None:
+        entity, chain = rng.choice(options)
+    else:
+        entity, chain = rng.choices(options, [1 / (1 + asked.get(chain, 0)) ** 2 for _, chain in options])[0]
     path = company.follow(entity, chain)
     assert path is not None
     mails: dict[int, str] = {k: seed.id for k, fact in enumerate(path) if fact in known}
@@ -199,11 +213,12 @@ def demonstrations(
     variants: int = 1,
     habits: Habits = DEFAULT_HABITS,
     relation_weights: Mapping[str, float] = MappingProxyType({}),
+    even_sorts: bool = False,
 ) -> Generator[Trajectory, None, None]:
     """Endless expert trajectories of both roles over one company. Hop mixes are ``{hops: share}``.
 
     ``relation_weights`` (1 where a relation is not named) weigh questions by the last relation of their chain, and the
-    Proposer's seed mails by what they tell.
+    Proposer's seed mails by what they tell. ``even_sorts``: the Proposer's expert asks all sorts of question alike.
     """
     mails = company.documents()
     pools = {h: company.questions(h, 10**9, seed=rng.randrange(10**6), at_most=True) for h in solver_hops}
@@ -218,6 +233,7 @@ def demonstrations(
     told = [weight(*(fact.relation for fact in company.by_mail.get(mail.id, ()))) for mail in mails]
     asked = {h: [weight(question.chain[-1]) for question in pool] for h, pool in pools.items()}
     count = 0
+    proposed: Counter[tuple[str, ...]] = Counter()
     while True:
         uid = f"expert/{company.spec.seed}/{count}"
         count += 1
@@ -226,13 +242,18 @@ def demonstrations(
             hops = rng.choices(list(proposer_hops), list(proposer_hops.values()))[0]
             seed = draw(mails, told)
             task = Task(role=Role.PROPOSER, group_id=uid, hops=hops, seed=seed_text(seed), tool_variant=variant)
-            script = propose(company, seed, hops, rng, habits)
+            script = propose(company, seed, hops, rng, habits, proposed if even_sorts else None)
         else:
             hops = rng.choices(list(solver_hops), list(solver_hops.values()))[0]
             question = draw(pools[hops], asked[hops])
             task = Task(role=Role.SOLVER, group_id=uid, hops=hops, question=question.question, tool_variant=variant)
             script = solve(company, question, rng, habits)
         try:
-            yield play(episode, chat, task, script, uid)
+            played = play(episode, chat, task, script, uid)
         except ExpertStuck:
             continue
+        if even_sorts and played.role is Role.PROPOSER and played.submission is not None:
+            parsed = company.parse(played.submission.question)
+            assert parsed is not None  # the expert asks in the company's wordings
+            proposed[parsed.chain] += 1
+        yield played

@@ -48,7 +48,7 @@ def run(players: Players, board: Board, judge: Judge, log: RunLog, *, validate: 
         log.truncate_after(found.step)
         log.say(f"resumed from {found.path}")
     metric = found.metric if found else None
-    pool = QuestionPool.load(found.loop_state.get("pool", []) if found else [])
+    pool = QuestionPool.load(found.loop_state.get("pool", {}) if found else {})
     for step in range((found.step if found else 0) + 1, config.grpo.max_num_steps + 1):
         try:
             report = train_step(engine, board, judge, config, step, pool)
@@ -136,5 +136,5 @@ def _demonstrations(players: Players, seed: int) -> Iterator[Trajectory]:
         proposer_share=part.proposer_share, proposer_hops=part.proposer_hops, solver_hops=part.solver_hops,
         seed_text=lambda mail: seed_text(mail, players.config.selfplay.seeds),
         variants=players.config.selfplay.tool_variants, habits=Habits(slip=part.slip, wander=part.wander),
-        relation_weights=part.relation_weights,
+        relation_weights=part.relation_weights, even_sorts=part.even_sorts,
     )  # fmt: skip

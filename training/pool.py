@@ -8,16 +8,16 @@ questions lack. Their rollouts are as fresh as all others; only the question is 
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from pydantic import TypeAdapter
 
 from environments.task import Task
-from training.spread import question_pattern, spread
+from training.spread import Sort, question_pattern, spread
 
-Sort = tuple[int, str]
-PER_SORT = 4  # questions kept of one sort, the newest
+PER_SORT = 8  # questions kept of one sort, the newest
 _TASKS = TypeAdapter(list[Task])
 
 
@@ -27,31 +27,42 @@ def sort_of(task: Task) -> Sort:
 
 
 class QuestionPool:
-    """Solver tasks by sort, the newest last."""
+    """Solver tasks by sort, the newest last, and how often Solvers were given each sort: ``served``."""
 
     def __init__(self, tasks: Iterable[Task] = ()) -> None:
         self._by_sort: dict[Sort, list[Task]] = {}
-        self.add(tasks)
+        self.served: Counter[Sort] = Counter()
+        self._keep(tasks)
 
     def __len__(self) -> int:
         return len(self._by_sort)
 
-    def add(self, tasks: Iterable[Task]) -> None:
+    def add(self, tasks: Sequence[Task], again: Iterable[Task] = ()) -> None:
+        """Keep this step's questions; Solvers were given them and, of the pool, ``again``."""
+        self.served.update(map(sort_of, (*tasks, *again)))
+        self._keep(tasks)
+
+    def _keep(self, tasks: Iterable[Task]) -> None:
         for task in tasks:
             kept = self._by_sort.setdefault(sort_of(task), [])
             kept.append(task)
             del kept[:-PER_SORT]
 
     def draw(self, count: int, shares: Mapping[int, float], without: Iterable[Sort], rng: random.Random) -> list[Task]:
-        """Up to ``count`` tasks of sorts other than ``without``, of as many sorts as there are."""
+        """Up to ``count`` tasks of sorts other than ``without``, those served least first: a sort that is not asked any
+        more would be forgotten."""
         left = set(without)
         held = [(sort, task) for sort, kept in self._by_sort.items() if sort not in left for task in kept]
-        return [held[i][1] for i in spread([sort for sort, _ in held], count, shares, rng)]
+        return [held[i][1] for i in spread([sort for sort, _ in held], count, shares, rng, self.served)]
 
-    def state(self) -> list[dict[str, Any]]:
+    def state(self) -> dict[str, Any]:
         """What ``load`` reads back, as JSON values."""
-        return _TASKS.dump_python([task for kept in self._by_sort.values() for task in kept], mode="json")
+        tasks = [task for kept in self._by_sort.values() for task in kept]
+        return {"tasks": _TASKS.dump_python(tasks, mode="json"), "served": [list(item) for item in self.served.items()]}
 
     @classmethod
-    def load(cls, state: object) -> QuestionPool:
-        return cls(_TASKS.validate_python(state))
+    def load(cls, state: Mapping[str, Any]) -> QuestionPool:
+        """``state`` may be empty."""
+        pool = cls(_TASKS.validate_python(state.get("tasks", [])))
+        pool.served.update({(hops, pattern): count for (hops, pattern), count in state.get("served", [])})
+        return pool

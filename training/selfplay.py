@@ -30,10 +30,10 @@ from training.faults import FaultWatch
 from training.game import Board, Truth, truth_metrics, truth_of
 from training.losses import role_weights
 from training.mismatch import beyond_threshold, mismatch_metrics, sequence_errors
-from training.pool import QuestionPool, Sort, sort_of
+from training.pool import QuestionPool, sort_of
 from training.samples import Record, trajectory_record
 from training.selection import out_of_group, select
-from training.spread import question_pattern, spread
+from training.spread import Sort, question_pattern, spread
 
 
 @dataclass
@@ -75,7 +75,8 @@ def train_step(
     if config.selfplay.mode == "selfplay":
         with clock("propose"):
             old = min(round(config.selfplay.pool_share * config.selfplay.max_solver_groups), len(pool))
-            proposals = _propose(engine, board, config, step, rng, faults, config.selfplay.max_solver_groups - old)
+            groups = config.selfplay.max_solver_groups - old
+            proposals = _propose(engine, board, config, step, rng, faults, groups, pool)
         asked = [] if faults.lost else _asked(proposals, config, rng)
         older = [] if faults.lost else _older(pool, old, asked, config, step, rng)
         solver_tasks = [task for task in (*asked, *older) for _ in range(config.selfplay.solver_generations)]
@@ -108,7 +109,7 @@ def train_step(
     report.metrics |= _proposal_metrics(proposals, board, judge)
     report.metrics |= {"pool/sorts": float(len(pool)), "pool/drawn": float(len(older))}
     report.metrics |= faults.metrics()
-    pool.add(asked)
+    pool.add(asked, older)
     report.trouble = faults.summary()
     trained = set(kept)
     report.samples = [
@@ -120,7 +121,14 @@ def train_step(
 
 
 def _propose(
-    engine: Engine, board: Board, config: Config, step: int, rng: random.Random, faults: FaultWatch, groups: int
+    engine: Engine,
+    board: Board,
+    config: Config,
+    step: int,
+    rng: random.Random,
+    faults: FaultWatch,
+    groups: int,
+    pool: QuestionPool,
 ) -> Proposals:
     """At most ``groups`` questions are sent on to the Solvers."""
     try:
@@ -136,7 +144,7 @@ def _propose(
         if refusal is None and t.submission is not None:
             distinct.setdefault((t.submission.question, t.submission.answer), []).append(i)
     questions = list(distinct.values())
-    sent = [questions[i] for i in _chosen(questions, trajectories, config, groups, rng)]
+    sent = [questions[i] for i in _chosen(questions, trajectories, config, groups, rng, pool)]
     group_of: list[str | None] = [None] * len(trajectories)
     for k, members in enumerate(sent):
         for i in members:
@@ -150,6 +158,7 @@ def _chosen(
     config: Config,
     count: int,
     rng: random.Random,
+    pool: QuestionPool,
 ) -> list[int]:
     """Which questions (each given as the proposals that ask it) become Solver groups, at most ``count``."""
     play = config.selfplay
@@ -159,7 +168,7 @@ def _chosen(
     for first, *_ in questions:
         t = trajectories[first]
         sorts.append((t.task.hops, question_pattern(t.submission.question if t.submission else "")))
-    return spread(sorts, count, play.hops, rng)
+    return spread(sorts, count, play.hops, rng, pool.served)
 
 
 def _checked(

@@ -11,7 +11,10 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Hashable, Mapping, Sequence
+from types import MappingProxyType
 
+Sort = tuple[int, Hashable]
+"""Hops and pattern."""
 _WORD = re.compile(r"[^\W_]+")
 
 
@@ -31,14 +34,18 @@ def question_pattern(question: str) -> str:
 
 
 def spread(
-    sorts: Sequence[tuple[int, Hashable]], count: int, shares: Mapping[int, float], rng: random.Random
+    sorts: Sequence[Sort],
+    count: int,
+    shares: Mapping[int, float],
+    rng: random.Random,
+    served: Mapping[Sort, int] = MappingProxyType({}),
 ) -> list[int]:
     """Places of up to ``count`` questions, each given as its (hops, pattern).
 
     Hops come as near to ``shares`` as what is there allows; within them every pattern gives one question before any
-    gives a second.
+    gives a second, those that were ``served`` least so far first.
     """
-    turns = {hops: _rounds([(i, sort) for i, (h, sort) in enumerate(sorts) if h == hops], rng) for hops in shares}
+    turns = {hops: _rounds([(i, s) for i, s in enumerate(sorts) if s[0] == hops], rng, served) for hops in shares}
     chosen: list[int] = []
     taken = dict.fromkeys(shares, 0)
     while len(chosen) < count and any(turns.values()):
@@ -49,10 +56,11 @@ def spread(
     return chosen
 
 
-def _rounds(items: Sequence[tuple[int, Hashable]], rng: random.Random) -> list[int]:
+def _rounds(items: Sequence[tuple[int, Sort]], rng: random.Random, served: Mapping[Sort, int]) -> list[int]:
     """The places in rounds: one of each sort, then the second of those that have one, and so on."""
-    by_sort: dict[Hashable, list[int]] = {}
+    by_sort: dict[Sort, list[int]] = {}
     for place, sort in rng.sample(items, len(items)):
         by_sort.setdefault(sort, []).append(place)
-    rounds = max(map(len, by_sort.values()), default=0)
-    return [places[k] for k in range(rounds) for places in by_sort.values() if k < len(places)]
+    in_turn = [by_sort[sort] for sort in sorted(by_sort, key=lambda sort: served.get(sort, 0))]
+    rounds = max(map(len, in_turn), default=0)
+    return [places[k] for k in range(rounds) for places in in_turn if k < len(places)]

@@ -318,3 +318,15 @@ def test_a_refused_call_or_an_episode_that_runs_out_is_no_demonstration(firm: Pl
     endless = [render_call("search_keyword", {"keywords": ["desk"]})] * 20
     with pytest.raises(ExpertStuck, match="max_turns"):
         play(firm.episode(CONFIG), firm.chat, task, script(*endless), "u")
+
+
+def test_an_even_proposer_asks_all_sorts_alike(firm: Place) -> None:
+    def shares(even: bool) -> list[int]:
+        played = stream(firm, 5, 150, proposer_share=1.0, proposer_hops={2: 1.0}, even_sorts=even)
+        asked = [firm.company.parse(t.submission.question) for t in played if t.submission is not None]
+        return sorted(Counter(truth.chain for truth in asked if truth is not None).values())
+
+    even, plain = shares(True), shares(False)
+    assert len(even) >= len(plain)
+    assert sum(even[-3:]) < sum(plain[-3:])  # the three favourites
+    assert sum(even[:3]) > sum(plain[:3])

@@ -34,6 +34,18 @@ def test_the_newest_are_kept_and_sorts_that_are_asked_anyway_are_left_out() -> N
     assert pool.draw(99, SHARES, [sort_of(task("Where does Q sit?", hops=1))], random.Random(0))
 
 
+def test_the_sorts_served_least_come_first() -> None:
+    pool = QuestionPool()
+    desk, team = task("Where does the owner of P sit?"), task("Which team is the owner of P in?")
+    pool.add([desk, team], again=[desk])
+    assert [pool.draw(1, SHARES, (), random.Random(seed)) for seed in range(5)] == [[team]] * 5
+    pool.add([], again=[team, team])
+    assert [pool.draw(1, SHARES, (), random.Random(seed)) for seed in range(5)] == [[desk]] * 5
+    again = QuestionPool.load(json.loads(json.dumps(pool.state())))
+    assert again.served == pool.served
+    assert QuestionPool.load({}).served == {}
+
+
 def test_a_checkpoint_brings_the_pool_back() -> None:
     scope = MailScope(mailboxes=("ada",), after=datetime(2001, 5, 1, tzinfo=UTC))
     tasks = [
