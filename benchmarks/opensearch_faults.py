@@ -196,10 +196,10 @@ def other_indexes(lab: Lab) -> Iterator[Row]:
     notes = {"mappings": {"_meta": {META: {**FORMAT, "version": 0, "documents": 3}}}, "aliases": {"old": {}}}
     address = parse_address(f"opensearch:{lab.node.url}/old")
     with closing(Connection(address)) as connection:
-        connection.ask(lambda client, _: client.indices.create(index="old-1", body=notes))
+        connection.ask(lambda client: client.indices.create(index="old-1", body=notes))
         saw = failure(lambda: open_index(address.locator), "version", "corpus_index build")
         rebuilt = open_writer(address.locator).build(lab.mails).documents
-        names = list(connection.ask(lambda client, _: client.indices.get(index="old*")))
+        names = list(connection.ask(lambda client: client.indices.get(index="old*")))
         expect(rebuilt == len(lab.mails) and len(names) == 1, f"{rebuilt} mails in {names}")
     lost = f"{lab.lost()}; a rebuild in its place holds {rebuilt}"
     yield "mapping of an older version", "an index with version 0 in its mapping", saw, lost

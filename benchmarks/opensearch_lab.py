@@ -195,4 +195,4 @@ class Lab:
     def indexes(self) -> list[str]:
         """Those that begin with our name, sorted."""
         with closing(Connection(parse_address(self.locator))) as connection:
-            return sorted(connection.ask(lambda client, _: client.indices.get(index="mail*")))
+            return sorted(connection.ask(lambda client: client.indices.get(index="mail*")))

@@ -24,7 +24,7 @@ def temporary_index(url: str) -> Generator[str]:
     finally:
         name = connection.address.name
         # By its names: many clusters refuse to delete by pattern.
-        for index in connection.ask(lambda client, _: client.indices.get(index=f"{name}*")):
+        for index in connection.ask(lambda client: client.indices.get(index=f"{name}*")):
             connection.ask(lambda client, _, index=index: client.indices.delete(index=index))
         connection.close()
 
