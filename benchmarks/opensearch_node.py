@@ -25,7 +25,7 @@ def temporary_index(url: str) -> Generator[str]:
         name = connection.address.name
         # By its names: many clusters refuse to delete by pattern.
         for index in connection.ask(lambda client: client.indices.get(index=f"{name}*")):
-            connection.ask(lambda client, _, index=index: client.indices.delete(index=index))
+            connection.ask(lambda client, index=index: client.indices.delete(index=index))
         connection.close()
 
 
