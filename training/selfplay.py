@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import random
 import time
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -23,17 +22,18 @@ from rewards.breakdown import RewardBreakdown
 from rewards.judge import Judge
 from rewards.proposer import Refusal, check_proposal, proposer_reward
 from rewards.solver import solver_reward
-from training.advantages import count_groups, group_advantages
+from training.advantages import group_advantages
 from training.config import Config
 from training.engines.base import Engine, Sampling, Weighted
 from training.faults import FaultWatch
-from training.game import Board, Truth, truth_metrics, truth_of
+from training.game import Board
 from training.losses import role_weights
 from training.mismatch import beyond_threshold, mismatch_metrics, sequence_errors
 from training.pool import QuestionPool, sort_of
 from training.samples import Record, trajectory_record
 from training.selection import out_of_group, select
 from training.spread import Sort, question_pattern, spread
+from training.step_metrics import game_metrics, proposal_metrics
 
 
 @dataclass
@@ -105,8 +105,8 @@ def train_step(
         report.metrics |= _update(engine, trajectories, advantages, kept, config)
         engine.sync_weights()
     report.metrics |= selection.metrics | mismatch_metrics([trajectories[i] for i in alive], recomputed)
-    report.metrics |= _game_metrics(trajectories, pay)
-    report.metrics |= _proposal_metrics(proposals, board, judge)
+    report.metrics |= game_metrics(trajectories, pay)
+    report.metrics |= proposal_metrics(proposals.trajectories, proposals.refusals, proposals.group_of, board, judge)
     report.metrics |= {"pool/sorts": float(len(pool)), "pool/drawn": float(len(older))}
     report.metrics |= faults.metrics()
     pool.add(asked, older)
@@ -284,58 +284,6 @@ def _update(
     batch = [Weighted(t, advantages[i], w) for i, t, w in zip(kept, chosen, weights, strict=True)]
     metrics = engine.update(batch, config.loss_fn)
     return {f"update/{name}": value for name, value in metrics.items()} | {"update/skipped": 0.0}
-
-
-def _game_metrics(trajectories: Sequence[Trajectory], pay: Sequence[RewardBreakdown]) -> dict[str, float]:
-    metrics: dict[str, float] = {}
-    for role in Role:
-        mine = [(t, p) for t, p in zip(trajectories, pay, strict=True) if t.role is role]
-        if not mine:
-            continue
-        counted = [p for t, p in mine if not out_of_group(t, p)]
-        if counted:
-            metrics[f"reward/{role}/total"] = sum(p.total for p in counted) / len(counted)
-            for name in counted[0].components:
-                metrics[f"reward/{role}/{name}"] = sum(p.components[name] for p in counted) / len(counted)
-        groups = count_groups(
-            [p.total for _, p in mine], [t.group_id for t, _ in mine], [out_of_group(t, p) for t, p in mine]
-        )
-        calls = sum(len(t.events) for t, _ in mine)
-        metrics |= {
-            f"groups/{role}/all": float(groups.groups),
-            f"groups/{role}/zero_variance": float(groups.zero_variance),
-            f"groups/{role}/all_masked": float(groups.all_masked),
-            f"groups/{role}/kept": float(groups.groups - groups.zero_variance - groups.all_masked - groups.singletons),
-            f"tokens/{role}": float(sum(t.sampled_tokens for t, _ in mine)),
-            f"episode/{role}/turns": sum(len(t.turn_starts) for t, _ in mine) / len(mine),
-            f"episode/{role}/tool_error_rate": sum(bool(e.error) for t, _ in mine for e in t.events) / max(calls, 1),
-            f"episode/{role}/submitted_rate": sum(t.submission is not None for t, _ in mine) / len(mine),
-        }
-    return metrics
-
-
-def _proposal_metrics(proposals: Proposals, board: Board, judge: Judge) -> dict[str, float]:
-    total = len(proposals.trajectories)
-    if not total:
-        return {}
-    accepted = [t for t, refusal in zip(proposals.trajectories, proposals.refusals, strict=True) if refusal is None]
-    reasons = Counter(refusal for refusal in proposals.refusals if refusal is not None)
-    metrics = {f"proposals/refusal/{reason}": reasons[reason] / total for reason in Refusal}
-    questions = {(t.submission.question, t.submission.answer) for t in accepted if t.submission is not None}
-    sent = {group for group in proposals.group_of if group is not None}
-    metrics |= {
-        "proposals/valid_rate": len(accepted) / total,
-        "proposals/distinct_rate": len(questions) / max(len(accepted), 1),
-        "proposals/unsolved_budget": float(len(questions) - len(sent)),
-    }
-    if board.company is not None:
-        truths: list[tuple[int, Truth]] = [
-            (t.task.hops, truth_of(board.company, t.submission.question, t.submission.answer, judge))
-            for t in accepted
-            if t.submission is not None
-        ]
-        metrics |= truth_metrics(truths)
-    return metrics
 
 
 def _sampling(config: Config, step: int, phase: int) -> Sampling:
