@@ -1,6 +1,6 @@
-"""Asking a search index that may be away: again after growing pauses, until a deadline.
+"""Asking a service that may be away (a search index, a chat endpoint): again after growing pauses, until a deadline.
 
-The one place that retries: a backend makes one try a call and says whether another may help (``passing``).
+The one place that retries: a client makes one try a call and says whether another may help (``passing``).
 """
 
 from __future__ import annotations
@@ -14,12 +14,13 @@ from typing import Annotated, TypeVar
 from pydantic import BaseModel, ConfigDict, Field
 
 from corpus_index.backends.base import IndexUnavailable
+from corpus_index.faults import Unavailable
 
 T = TypeVar("T")
 
 
 class RetrySettings(BaseModel):
-    """How long a call waits for an index that cannot answer. All times are seconds."""
+    """How long a call waits for a service that cannot answer. All times are seconds."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -41,17 +42,18 @@ class Backoff:
         """Seconds until the deadline, at least 0."""
         return max(self._deadline - time.monotonic(), 0.0)
 
-    def pause(self, failure: IndexUnavailable) -> float | None:
+    def pause(self, failure: Unavailable) -> float | None:
         """Seconds to wait before the next try, None when there is none."""
         doubled = self._settings.backoff_seconds * 2**self._failed
         pause = min(doubled, self._settings.longest_backoff_seconds) * random.uniform(0.5, 1.5)
+        pause = max(pause, failure.wait_seconds)
         self._failed += 1
         again = failure.passing and self._failed <= self._settings.retries and pause <= self.left()
         return pause if again else None
 
 
 def retried(ask: Callable[[], T], settings: RetrySettings) -> T:
-    """``ask()``, again while it raises an IndexUnavailable that may pass. The last one is raised.
+    """``ask()``, again while it raises an Unavailable that may pass. The last one is raised.
 
     A call that hangs is not cut short here: its own time-out ends it.
     """
@@ -59,7 +61,7 @@ def retried(ask: Callable[[], T], settings: RetrySettings) -> T:
     while True:
         try:
             return ask()
-        except IndexUnavailable as error:
+        except Unavailable as error:
             pause = backoff.pause(error)
             if pause is None:
                 raise
@@ -78,7 +80,7 @@ async def retried_async(ask: Callable[[], Awaitable[T]], settings: RetrySettings
         except TimeoutError:
             seconds = f"{settings.deadline_seconds:g} s (tools.deadline_seconds)"
             raise IndexUnavailable(f"no answer within {seconds}{before}") from None
-        except IndexUnavailable as error:
+        except Unavailable as error:
             pause = backoff.pause(error)
             if pause is None:
                 raise

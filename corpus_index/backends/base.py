@@ -8,21 +8,18 @@ from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 from corpus_index.document import Document
+from corpus_index.faults import Unavailable
 from corpus_index.query import Query
 from corpus_index.scope import MailScope
 
 ID = re.compile(r"[A-Za-z0-9_-]{1,128}")
 
 
-class IndexUnavailable(RuntimeError):
+class IndexUnavailable(Unavailable):
     """The search engine cannot answer (down, locked, missing). Never the policy's fault: retry, then mask.
 
-    ``passing``: asking again may help; not where credentials are wrong or another version built the index.
+    Not ``passing`` where credentials are wrong or another version built the index.
     """
-
-    def __init__(self, message: str, *, passing: bool = True) -> None:
-        super().__init__(message)
-        self.passing = passing
 
 
 class IndexMissing(IndexUnavailable):
