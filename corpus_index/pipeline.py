@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+from corpus_index.ahead import read_ahead
 from corpus_index.cleaning import CleaningOptions, CleaningReport, clean_prepared, drop_twins
 from corpus_index.document import Document
 from corpus_index.sources import kind_of, read_items
-from corpus_index.workers import prepare_items
+from corpus_index.workers import chunks, prepare_items
 
 __all__ = ["CleaningOptions", "CleaningReport", "prepare"]
 
@@ -31,9 +32,12 @@ def prepare(
     if options.near_duplicates is None:
         options = options.model_copy(update={"near_duplicates": not company})
     report = CleaningReport()
+    workers = 0 if company else options.workers
+    if workers != 0:
+        items = read_ahead(chunks(items))
     if options.exact_duplicates:
         items = drop_twins(items, report)
-    documents = clean_prepared(prepare_items(items, 0 if company else options.workers), options, report)
+    documents = clean_prepared(prepare_items(items, workers), options, report)
     return (_watched(documents, report, progress) if progress else documents), report
 
 

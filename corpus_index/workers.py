@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import gc
 import os
-import pickle
 import subprocess
 import sys
 from collections import deque
@@ -19,6 +18,7 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import BinaryIO, cast
 
+from corpus_index.pipes import receive, send
 from corpus_index.prepared import Prepared, prepare_item
 from corpus_index.sources.items import Item, RawMail, Unread
 
@@ -26,7 +26,6 @@ _CHUNK_ITEMS = 200
 _CHUNK_BYTES = 1_000_000
 # Below this a pool costs more to start than it saves.
 _POOL_FROM = 2_000
-_LENGTH_BYTES = 8
 
 Chunk = list[Item]
 Answer = list[Prepared | Unread]
@@ -55,7 +54,8 @@ def _first(source: Iterator[Item]) -> Iterator[Item]:
             return
 
 
-def _chunks(source: Iterator[Item]) -> Iterator[Chunk]:
+def chunks(source: Iterable[Item]) -> Iterator[Chunk]:
+    """Lists of at most 200 messages, or of the messages that first pass 1 MB together."""
     chunk: Chunk = []
     size = 0
     for item in source:
@@ -84,7 +84,7 @@ def _pooled(source: Iterator[Item], count: int) -> Iterator[Prepared | Unread]:
     pending: deque[Future[Answer]] = deque()
     threads = ThreadPoolExecutor(count, thread_name_prefix="parse")
     try:
-        for chunk in _chunks(source):
+        for chunk in chunks(source):
             pending.append(threads.submit(run, chunk))
             if len(pending) >= 2 * count:
                 yield from pending.popleft().result()
@@ -117,8 +117,8 @@ class _Worker:
         """Raises RuntimeError where the process has died."""
         to_child, from_child = cast("BinaryIO", self._process.stdin), cast("BinaryIO", self._process.stdout)
         try:
-            _send(to_child, chunk)
-            reply = _receive(from_child)
+            send(to_child, chunk)
+            reply = receive(from_child)
         except (OSError, ValueError) as error:
             raise RuntimeError(self._died()) from error
         if reply is None:
@@ -143,30 +143,13 @@ class _Worker:
                     continue
 
 
-def _send(pipe: BinaryIO, value: object) -> None:
-    data = pickle.dumps(value, protocol=5)
-    pipe.write(len(data).to_bytes(_LENGTH_BYTES, "little"))
-    pipe.write(data)
-    pipe.flush()
-
-
-def _receive(pipe: BinaryIO) -> object | None:
-    """The next value, or None at the end of the stream."""
-    head = pipe.read(_LENGTH_BYTES)
-    if len(head) < _LENGTH_BYTES:
-        return None
-    size = int.from_bytes(head, "little")
-    data = pipe.read(size)
-    return pickle.loads(data) if len(data) == size else None
-
-
 def _serve() -> None:
     """The child's loop: chunk in, result out, until the parent closes the pipe."""
     gc.set_threshold(50_000)  # parsing makes hardly any cycles
     pipe_in, pipe_out = sys.stdin.buffer, sys.stdout.buffer
     sys.stdout = sys.stderr  # a stray print must not end up between two results
-    while (chunk := _receive(pipe_in)) is not None:
-        _send(pipe_out, [prepare_item(item) for item in cast("Chunk", chunk)])
+    while (chunk := receive(pipe_in)) is not None:
+        send(pipe_out, [prepare_item(item) for item in cast("Chunk", chunk)])
 
 
 if __name__ == "__main__":
