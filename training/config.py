@@ -14,7 +14,7 @@ from corpus_index.sources.company_words import RELATIONS
 from environments.episode import EpisodeSettings
 from environments.tools import ToolSettings
 from rewards.answers import MatchSettings
-from rewards.proposer import ProposerReward
+from rewards.proposer_pay import ProposerReward
 from rewards.solver import SolverReward
 from training.config_base import (
     GroupSize,

@@ -17,6 +17,7 @@ from environments.task import Role, Task
 from rewards.answers import Verdict
 from rewards.judge import Judge
 from training.config import Config
+from training.engines.base import Sampling
 
 SeedKind = Literal["mail", "subject", "person"]
 
@@ -85,6 +86,12 @@ class Board:
             )
             tasks += [task] * config.grpo.num_generations_per_prompt
         return tasks
+
+
+def phase_sampling(config: Config, step: int, phase: int) -> Sampling:
+    """``phase`` is the place of a rollout in its step: 0 Proposers, 1 Solvers."""
+    seed = random.Random(f"{config.grpo.seed}/{step}/{phase}").getrandbits(48)
+    return Sampling(temperature=config.policy.generation.temperature, seed=seed)
 
 
 def draw_hops(shares: dict[int, float], rng: random.Random) -> int:

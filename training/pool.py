@@ -15,7 +15,8 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from environments.task import Task
-from training.spread import Sort, question_pattern, spread
+from rewards.patterns import question_pattern
+from training.spread import Sort, spread
 
 PER_SORT = 8  # questions kept of one sort, the newest
 _TASKS = TypeAdapter(list[Task])

@@ -2,35 +2,18 @@
 
 A small Proposer asks the same few sorts of question again and again. Solvers that train on them as they come learn the
 favourite, not the question: whatever follows "the owner of", they look up the desk. Diversity counts by skill, not by
-wording alone (``question_pattern`` is the cheap stand-in for a skill); where all questions differ in pattern, the draw
+wording alone (``rewards.patterns`` has the cheap stand-in for a skill); where all questions differ in pattern, the draw
 is uniform.
 """
 
 from __future__ import annotations
 
 import random
-import re
 from collections.abc import Hashable, Mapping, Sequence
 from types import MappingProxyType
 
 Sort = tuple[int, Hashable]
 """Hops and pattern."""
-_WORD = re.compile(r"[^\W_]+")
-
-
-def question_pattern(question: str) -> str:
-    """The question in lower case with every run of names (capitals inside a sentence, digits) as one ``_``.
-
-    ``What is the budget of Amber Falcon?`` becomes ``what is the budget of _``.
-    """
-    pattern: list[str] = []
-    for place, word in enumerate(_WORD.findall(question)):
-        named = any(c.isdigit() for c in word) or (place > 0 and word[0].isupper())
-        if not named:
-            pattern.append(word.lower())
-        elif pattern[-1:] != ["_"]:
-            pattern.append("_")
-    return " ".join(pattern)
 
 
 def spread(

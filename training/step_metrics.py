@@ -9,7 +9,7 @@ from environments.task import Role
 from environments.trajectory import Trajectory
 from rewards.breakdown import RewardBreakdown
 from rewards.judge import Judge
-from rewards.proposer import Refusal
+from rewards.refusal import Refusal
 from training.advantages import count_groups
 from training.game import Board, Truth, truth_metrics, truth_of
 from training.selection import out_of_group

@@ -15,7 +15,7 @@ from environments.protocol import ToolCall, parse, render_call
 from environments.task import Role, Task
 from environments.trajectory import StopReason, Trajectory
 from rewards.judge import RuleJudge
-from rewards.proposer import Refusal, check_proposal
+from rewards.refusal import Refusal, check_proposal
 from rewards.solver import solver_reward
 from training.experts import ExpertStuck, Habits, Script, demonstrations, play, propose, solve
 from training.game import seed_text

@@ -1,0 +1,149 @@
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import settings as effort
+from hypothesis import strategies as st
+from pydantic import ValidationError
+from reward_builders import proposer, solver
+
+from environments.trajectory import StopReason
+from rewards.breakdown import RewardBreakdown
+from rewards.proposer_pay import ProposerReward, proposer_reward
+from rewards.refusal import Refusal
+from rewards.shapes import SHAPES, flat_top, unbiased_quadratic
+
+TWO_HOP = ("Which desk does the owner of Amber Falcon have?", "12-34", ("m1", "m2"))
+
+
+def outcome(verdict: str, masked: bool = False) -> RewardBreakdown:
+    return RewardBreakdown({"correctness": float(verdict == "right")}, {"verdict": verdict}, masked=masked)
+
+
+def outcomes(right: int, n: int) -> list[RewardBreakdown]:
+    return [outcome("right")] * right + [outcome(("wrong", "none", "unsure")[i % 3]) for i in range(n - right)]
+
+
+# The table of section 3 of the design notes: value of each shape at k of 8 right, from the printed formulas.
+TABLE = {
+    "one_minus_p": (1.00, 0.88, 0.75, 0.63, 0.50, 0.25, 0.0),
+    "quadratic": (0.0, 0.44, 0.75, 0.94, 1.0, 0.75, 0.0),
+    "tent": (0.0, 0.25, 0.50, 0.75, 1.0, 0.50, 0.0),
+    "spice": (0.04, 0.37, 0.82, 0.99, 1.0, 0.82, 0.04),
+    "ssr": (-0.80, 0.78, 0.55, 0.33, 0.10, -0.35, -0.80),
+}
+
+
+@pytest.mark.parametrize("name", TABLE)
+def test_shapes_match_the_published_table(name: str) -> None:
+    shape = SHAPES[name]  # type: ignore[index]
+    values = [shape(k / 8, 8) for k in (0, 1, 2, 3, 4, 6, 8)]
+    assert values == pytest.approx(TABLE[name], abs=0.0051)
+
+
+def test_flat_top() -> None:
+    assert [flat_top(k / 8, 8) for k in range(9)] == pytest.approx([0, 0.3, 0.8, 1, 1, 1, 0.8, 0.3, 0])
+    spade = [flat_top(k / 8, 8, lo=0.4, hi=0.6) for k in (0, 1, 2, 3, 4, 6, 8)]
+    assert spade == pytest.approx([0, 0, 0.4, 0.9, 1, 0.4, 0])
+
+
+@pytest.mark.parametrize("n", [2, 3, 4, 8])
+@pytest.mark.parametrize("p", [0.0, 0.2, 0.5, 0.9])
+def test_unbiased_quadratic_has_the_right_mean(p: float, n: int) -> None:
+    chance = [math.comb(n, k) * p**k * (1 - p) ** (n - k) for k in range(n + 1)]
+    mean = sum(c * unbiased_quadratic(k / n, n) for k, c in enumerate(chance))
+    assert mean == pytest.approx(4 * p * (1 - p))
+    assert unbiased_quadratic(1.0, 1) == 0.0
+
+
+def test_pay_of_a_solved_question() -> None:
+    reward = proposer_reward(
+        proposer(*TWO_HOP), None, outcomes(2, 8), ProposerReward(shape="quadratic", weight=2.0, valid=0.1)
+    )
+    assert dict(reward.components) == {"valid": 0.1, "success": pytest.approx(1.5)}
+    assert dict(reward.labels) == {
+        "refusal": "",
+        "p_hat": 0.25,
+        "n_solvers": 8.0,
+        "hops": 2.0,
+        "unsolved_budget": False,
+    }
+    assert not reward.masked
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_unsolved_question_pays_exactly_zero(shape: str) -> None:
+    settings = ProposerReward(shape=shape, valid=0.3)  # type: ignore[arg-type]
+    reward = proposer_reward(proposer(*TWO_HOP), None, outcomes(0, 8), settings)
+    assert (reward.total, reward.masked, reward.labels["p_hat"]) == (0.0, False, 0.0)
+
+
+def test_zero_if_unsolved_can_be_switched_off() -> None:
+    settings = ProposerReward(shape="one_minus_p", valid=0.3, zero_if_unsolved=False)
+    assert proposer_reward(proposer(*TWO_HOP), None, outcomes(0, 8), settings).total == pytest.approx(1.3)
+
+
+@pytest.mark.parametrize("reason", list(Refusal))
+def test_refused_question_stays_in_its_group_at_zero(reason: Refusal) -> None:
+    reward = proposer_reward(proposer(*TWO_HOP), reason, [], ProposerReward(valid=0.3, zero_if_unsolved=False))
+    assert (reward.total, reward.masked, reward.labels["refusal"]) == (0.0, False, reason.value)
+    assert (reward.labels["p_hat"], reward.labels["n_solvers"]) == (-1.0, 0.0)
+    assert reward.labels["unsolved_budget"] is False
+
+
+def test_question_that_got_no_solvers_leaves_its_group() -> None:
+    settings = ProposerReward(valid=0.3, zero_if_unsolved=False)
+    reward = proposer_reward(proposer(*TWO_HOP), None, [], settings)
+    assert (reward.total, reward.masked, reward.labels["unsolved_budget"]) == (0.0, True, True)
+    faults = proposer_reward(proposer(*TWO_HOP), None, [outcome("none", masked=True)] * 4, settings)
+    assert (faults.total, faults.masked, faults.labels["unsolved_budget"]) == (0.0, True, False)
+
+
+def test_masked_outcomes_do_not_move_p_hat() -> None:
+    mixed = [*outcomes(2, 4), outcome("none", masked=True), outcome("right", masked=True)]
+    reward = proposer_reward(proposer(*TWO_HOP), None, mixed, ProposerReward(shape="tent"))
+    assert (reward.labels["p_hat"], reward.labels["n_solvers"], reward.total) == (0.5, 4.0, 1.0)
+
+
+def test_environment_fault_is_masked() -> None:
+    trajectory = proposer(None, stop=StopReason.ENVIRONMENT_FAULT)
+    reward = proposer_reward(trajectory, Refusal.NO_SUBMISSION, [], ProposerReward())
+    assert (reward.masked, reward.total, reward.labels["unsolved_budget"]) == (True, 0.0, False)
+
+
+def test_a_solver_rollout_is_refused() -> None:
+    with pytest.raises(ValueError, match="role 'solver', expected 'proposer'"):
+        proposer_reward(solver("x"), None, [], ProposerReward())
+
+
+def test_refused_question_with_outcomes_is_a_broken_contract() -> None:
+    with pytest.raises(ValueError, match=r"schema.*3 Solver outcomes"):
+        proposer_reward(proposer(*TWO_HOP), Refusal.SCHEMA, outcomes(1, 3), ProposerReward())
+
+
+@pytest.mark.parametrize("fields", [{"shape": "tents"}, {"weight": 0.0}, {"valid": -0.1}, {"wieght": 1.0}])
+def test_bad_settings_are_refused(fields: dict[str, object]) -> None:
+    with pytest.raises(ValidationError, match=next(iter(fields))):
+        ProposerReward(**fields)  # type: ignore[arg-type]
+
+
+@effort(max_examples=60, deadline=None)
+@given(
+    st.sampled_from(sorted(SHAPES)), st.floats(0.01, 5), st.floats(0, 1), st.booleans(),
+    st.integers(0, 12), st.integers(0, 12), st.sampled_from([None, *Refusal]),
+)  # fmt: skip
+def test_parts_sum_to_the_total(
+    shape: str, weight: float, valid: float, zero: bool, right: int, other: int, reason: Refusal | None
+) -> None:
+    settings = ProposerReward(shape=shape, weight=weight, valid=valid, zero_if_unsolved=zero)  # type: ignore[arg-type]
+    results = [] if reason else outcomes(right, right + other)
+    reward = proposer_reward(proposer(*TWO_HOP), reason, results, settings)
+    assert set(reward.components) == {"valid", "success"}
+    assert reward.total == sum(reward.components.values())
+    if reason or (zero and right == 0):
+        assert reward.total == 0.0
+    elif results:
+        p = right / len(results)
+        assert reward.total == pytest.approx(valid + weight * SHAPES[shape](p, len(results)))  # type: ignore[index]
