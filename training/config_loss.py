@@ -51,8 +51,9 @@ class LossConfig(Section):
 
     use_importance_sampling_correction: bool = False
     """Weight tokens by exp(prev - generation): what the sampler gave against what the trainer recomputes."""
-    truncated_importance_sampling_type: Literal["tis", "icepop"] | None = None
-    """tis: weights are cut at ``_ratio``; icepop: weights outside [``_ratio_min``, ``_ratio``] become 0."""
+    truncated_importance_sampling_type: Literal["tis", "icepop", "seq-mask-tis"] | None = None
+    """tis: weights are cut at ``_ratio``; icepop: weights outside [``_ratio_min``, ``_ratio``] become 0; seq-mask-tis:
+    whole sequences whose geometric mean weight is outside become 0, and the others keep their token weights."""
     truncated_importance_sampling_ratio: PositiveFloat | None = None
     truncated_importance_sampling_ratio_min: PositiveFloat | None = None
 
@@ -101,14 +102,13 @@ class LossConfig(Section):
                     kind is not None and not self.use_importance_sampling_correction
                 ),
                 "truncated_importance_sampling_ratio and _ratio_min do nothing without "
-                "truncated_importance_sampling_type: set it to tis or icepop": (
+                "truncated_importance_sampling_type: set it to tis, icepop or seq-mask-tis": (
                     kind is None and (upper is not None or lower is not None)
                 ),
                 f"truncated_importance_sampling_type {kind} needs truncated_importance_sampling_ratio (usual: 2.0 for "
-                "tis, 5.0 for icepop)": kind is not None and upper is None,
-                "truncated_importance_sampling_type icepop needs truncated_importance_sampling_ratio_min (often 0.5)": (
-                    kind == "icepop" and lower is None
-                ),
+                "tis, 5.0 for icepop, 1.002 for seq-mask-tis)": kind is not None and upper is None,
+                f"truncated_importance_sampling_type {kind} needs truncated_importance_sampling_ratio_min (usual: 0.5 "
+                "for icepop, 0.999 for seq-mask-tis)": kind in ("icepop", "seq-mask-tis") and lower is None,
                 "truncated_importance_sampling_type tis has no lower bound: set "
                 "truncated_importance_sampling_ratio_min to null": kind == "tis" and lower is not None,
                 f"truncated_importance_sampling_ratio_min {lower} is not below truncated_importance_sampling_ratio "

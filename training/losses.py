@@ -8,6 +8,11 @@
     SAPO (2511.20347)    -(4 / tau) sigmoid(tau (r - 1)) A, tau by the sign of A
     Dr.GRPO (2503.20783) the mean divides by a constant length instead of by a length
 
+    weight w = exp(prev - generation), detached: what the sampler gave against what the trainer recomputes
+    tis                  min(w, C)                               C = truncated_importance_sampling_ratio, usual 2
+    icepop               w where it lies in [.._ratio_min, .._ratio], else 0
+    seq-mask-tis         w of all tokens of a sequence whose geometric mean (prod_t w_t)^(1/|y|) lies there, else 0
+
 A batch may be cut into micro-batches: every call divides by the whole batch's ``Denominators``, so that losses and
 gradients add up to those of one call. Log-probs are in nats; position t holds the log-prob of token t itself.
 """
@@ -125,7 +130,7 @@ def policy_loss(
     if config.use_importance_sampling_correction:
         if generation_logprobs is None:
             raise ValueError("use_importance_sampling_correction needs generation_logprobs, got None")
-        correction, out_of_bounds = _correction(prev - generation, config)
+        correction, out_of_bounds = _correction(prev - generation, mask, config)
         tokens = tokens * correction
         metrics |= {"sampling_importance_weight": mean(correction), "is_oob_ratio": mean(out_of_bounds)}
     if config.reference_policy_kl_penalty > 0:
@@ -219,16 +224,20 @@ def _actor(ratio: Tensor, clipped: Tensor, advantages: Tensor, curr: Tensor, con
     return tokens
 
 
-def _correction(log_weight: Tensor, config: LossConfig) -> tuple[Tensor, Tensor]:
+def _correction(log_weight: Tensor, mask: Tensor, config: LossConfig) -> tuple[Tensor, Tensor]:
     """Weights prev / generation ``[batch, tokens]`` after truncation, and which of them it changed."""
     weight = torch.exp(log_weight)
     upper, lower = config.truncated_importance_sampling_ratio, config.truncated_importance_sampling_ratio_min
     if upper is None:
         return weight, torch.zeros_like(weight)
-    outside = weight > upper
+    judged = weight
+    if config.truncated_importance_sampling_type == "seq-mask-tis":
+        mean = log_weight.sum(dim=1, keepdim=True) / mask.sum(dim=1, keepdim=True).clamp(min=1)
+        judged = torch.exp(mean).expand_as(weight)
+    outside = judged > upper
     if lower is None:
         return weight.clamp(max=upper), outside
-    outside = outside | (weight < lower)
+    outside = outside | (judged < lower)
     return weight.masked_fill(outside, 0.0), outside
 
 

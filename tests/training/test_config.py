@@ -222,6 +222,22 @@ ICEPOP = {
         ({"loss_fn": {"truncated_importance_sampling_ratio": 2.0}}, "do nothing without"),
         ({"loss_fn": ICEPOP}, "icepop needs truncated_importance_sampling_ratio_min"),
         (
+            {"loss_fn": {**ICEPOP, "truncated_importance_sampling_type": "seq-mask-tis"}},
+            "seq-mask-tis needs truncated_importance_sampling_ratio_min",
+        ),
+        (
+            {
+                "loss_fn": {
+                    **ICEPOP,
+                    "truncated_importance_sampling_type": "seq-mask-tis",
+                    "truncated_importance_sampling_ratio_min": 0.9,
+                    "sequence_level_importance_ratios": True,
+                    "token_level_loss": False,
+                }
+            },
+            "product over its tokens",
+        ),
+        (
             {"loss_fn": {**ICEPOP, "truncated_importance_sampling_ratio_min": 5.0}},
             "ratio_min 5.0 is not below truncated_importance_sampling_ratio 5.0",
         ),

@@ -44,6 +44,12 @@ KINDS: dict[str, dict[str, Any]] = {
         "truncated_importance_sampling_ratio": 1.3,
         "truncated_importance_sampling_ratio_min": 0.8,
     },
+    "seq_mask": {
+        "use_importance_sampling_correction": True,
+        "truncated_importance_sampling_type": "seq-mask-tis",
+        "truncated_importance_sampling_ratio": 1.1,
+        "truncated_importance_sampling_ratio_min": 0.9,
+    },
 }
 
 
@@ -87,6 +93,7 @@ def reference_token_loss(kind: str, config: LossConfig, curr: list[float], other
     logs = [c - p for c, p in zip(curr, prev, strict=True)]
     if kind == "gspo":
         logs = [math.fsum(logs) / len(logs)] * len(logs)
+    geometric = math.prod(math.exp(p - g) for p, g in zip(prev, generation, strict=True)) ** (1 / len(prev))
     losses: list[float] = []
     for t, log in enumerate(logs):
         r = math.exp(log)
@@ -107,6 +114,8 @@ def reference_token_loss(kind: str, config: LossConfig, curr: list[float], other
             value *= min(rho, 1.2)
         if kind == "icepop":
             value *= rho if 0.8 <= rho <= 1.3 else 0.0
+        if kind == "seq_mask":
+            value *= rho if 0.9 <= geometric <= 1.1 else 0.0
         ell = reference[t] - curr[t]
         value += 0.3 * {"k1": -ell, "k2": ell * ell / 2, "k3": math.exp(ell) - 1 - ell}.get(kind, 0.0)
         losses.append(value)
@@ -315,6 +324,29 @@ def test_correction_metrics_by_hand() -> None:
         assert out.metrics["sampling_importance_weight"] == pytest.approx(weight)
         assert out.metrics["is_oob_ratio"] == pytest.approx(oob)
         assert float(out.loss) == pytest.approx(-weight)
+
+
+def test_a_sequence_is_masked_by_its_geometric_mean_and_not_by_a_token() -> None:
+    # Weights 2 and 1/2: the product and the geometric mean are 1, so the row stays, with its token weights. The second
+    # row's weights are all 1.2: no token is far off, the sequence is.
+    generation = torch.log(torch.tensor([[0.2, 0.4], [0.25, 0.25]], dtype=torch.float64))
+    prev = torch.log(torch.tensor([[0.4, 0.2], [0.3, 0.3]], dtype=torch.float64))
+    config = LossConfig(
+        use_importance_sampling_correction=True,
+        truncated_importance_sampling_type="seq-mask-tis",
+        truncated_importance_sampling_ratio=1.1,
+        truncated_importance_sampling_ratio_min=0.9,
+    )
+    curr = prev.clone().requires_grad_()
+    out = policy_loss(
+        curr, prev, torch.ones(2, dtype=torch.float64), torch.ones(2, 2), config, denominators([2, 2], config),
+        generation_logprobs=generation,
+    )  # fmt: skip
+    out.loss.backward()
+    assert curr.grad is not None
+    assert torch.allclose(curr.grad, torch.tensor([[-2.0, -0.5], [0.0, 0.0]], dtype=torch.float64) / 4)
+    assert out.metrics["is_oob_ratio"] == 0.5
+    assert out.metrics["sampling_importance_weight"] == pytest.approx(2.5 / 4)
 
 
 def test_kl_clamps() -> None:

@@ -8,10 +8,12 @@ import pytest
 
 from environments.task import Role, Task
 from environments.trajectory import StopReason, Trajectory
-from training.mismatch import beyond_threshold, mismatch_metrics, sequence_errors
+from training.mismatch import MAX_TURNS, beyond_threshold, mismatch_metrics, sequence_errors
 
 
-def rollout(logprobs: list[float], mask: list[int], role: Role = Role.SOLVER, uid: str = "u") -> Trajectory:
+def rollout(
+    logprobs: list[float], mask: list[int], role: Role = Role.SOLVER, uid: str = "u", turns: tuple[int, ...] = ()
+) -> Trajectory:
     return Trajectory(
         uid=uid,
         task=Task(role=role, group_id="g"),
@@ -20,6 +22,7 @@ def rollout(logprobs: list[float], mask: list[int], role: Role = Role.SOLVER, ui
         logprobs=tuple(logprobs),
         stop_reason=StopReason.SUBMITTED,
         policy_version=0,
+        turn_starts=turns,
     )
 
 
@@ -27,12 +30,16 @@ def test_a_perfect_match() -> None:
     trajectory = rollout([0.0, -1.5, -0.2, 0.0], [0, 1, 1, 0])
     # Unsampled positions may hold anything, also NaN.
     got = mismatch_metrics([trajectory], [[math.nan, -1.5, -0.2, 7.0]])
-    assert got == {
-        "mismatch/solver/token_mult_prob_error": 1.0,
-        "mismatch/solver/gen_kl_error": 0.0,
-        "mismatch/solver/gen_kl_error_k1": 0.0,
-        "mismatch/solver/sampling_importance_ratio": 1.0,
-        "mismatch/solver/max_abs_diff": 0.0,
+    by_turn = {
+        "token_mult_prob_error": 1.0,
+        "gen_kl_error": 0.0,
+        "gen_kl_error_k1": 0.0,
+        "js_divergence_error": 0.0,
+        "is_oob_ratio": 0.0,
+    }
+    whole = by_turn | {"sampling_importance_ratio": 1.0, "max_abs_diff": 0.0}
+    assert got == {f"mismatch/solver/{name}": value for name, value in whole.items()} | {
+        f"mismatch/solver/turn1/{name}": value for name, value in by_turn.items()
     }
 
 
@@ -52,6 +59,7 @@ def test_against_direct_formulas_per_role() -> None:
             "gen_kl_error_k1": statistics.fmean(-x for x in d),
             "sampling_importance_ratio": statistics.fmean(math.exp(x) for x in d),
             "max_abs_diff": max(abs(x) for x in d),
+            "is_oob_ratio": statistics.fmean(math.exp(abs(x)) > 2 for x in d),
         }
         for name, value in expected.items():
             assert got[f"mismatch/{role}/{name}"] == pytest.approx(value, rel=1e-12)
@@ -72,6 +80,38 @@ def test_kl_estimators_agree_with_the_true_divergence() -> None:
     assert got["mismatch/solver/gen_kl_error"] == pytest.approx(truth, rel=0.03)
     assert got["mismatch/solver/gen_kl_error_k1"] == pytest.approx(truth, rel=0.15)
     assert got["mismatch/solver/sampling_importance_ratio"] == pytest.approx(1.0, abs=0.005)
+
+
+def test_tokens_that_shift_at_the_second_turn_show_there() -> None:
+    """Two turns of two tokens; then a rollout of many turns, whose last ones count together."""
+    batch = [
+        rollout([0, -1.0, -1.0, 0, -1.0, -1.0], [0, 1, 1, 0, 1, 1], turns=(1, 4)),
+        rollout([0, -2.0], [0, 1], turns=(1,)),
+        rollout([-1.0] * 9, [1] * 9, Role.PROPOSER, turns=tuple(range(9))),
+    ]
+    recomputed = [[0, -1.0, -1.0, 0, -3.0, -1.0], [0, -2.0], [-1.0] * 8 + [-1.0 - math.log(4)]]
+    got = mismatch_metrics(batch, recomputed)
+    name = "token_mult_prob_error"
+    assert got[f"mismatch/solver/turn1/{name}"] == 1.0
+    assert got[f"mismatch/solver/turn2/{name}"] == pytest.approx((math.exp(2) + 1) / 2)
+    assert got["mismatch/solver/turn2/is_oob_ratio"] == 0.5
+    assert got[f"mismatch/solver/{name}"] == pytest.approx((math.exp(2) + 4) / 5)
+    assert got[f"mismatch/proposer/turn{MAX_TURNS}/{name}"] == pytest.approx((3 + 4) / 4)  # of turns 6 to 9
+    assert f"mismatch/proposer/turn{MAX_TURNS + 1}/{name}" not in got
+
+
+@pytest.mark.parametrize("difference", [-1.5, -0.01, 0.4, 3.0])
+def test_js_divergence_straight_from_its_definition(difference: float) -> None:
+    generation = math.exp(-2.0)
+    training = generation * math.exp(difference)
+    middle = (generation + training) / 2
+
+    def k3(p: float, q: float) -> float:
+        return p / q - 1 - math.log(p / q)
+
+    got = mismatch_metrics([rollout([-2.0], [1])], [[-2.0 + difference]])
+    expected = (k3(training, middle) + k3(generation, middle)) / 2
+    assert got["mismatch/solver/js_divergence_error"] == pytest.approx(expected, rel=1e-9)
 
 
 def test_shifted_and_dropped_tokens_show() -> None:
