@@ -19,13 +19,13 @@ from functools import lru_cache
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from corpus_index.folding import WORD, fold, words
 from rewards.values import (
     FLAGS,
     GENERIC,
     STOP,
     UNITS,
     WHEN,
-    WORD,
     Date,
     Email,
     Extension,
@@ -36,10 +36,8 @@ from rewards.values import (
     Time,
     Value,
     Weekday,
-    fold,
     scan,
     vocabulary,
-    words,
 )
 
 MAX_ANSWER_CHARS = 2000

@@ -11,80 +11,13 @@ word that the evidence elsewhere writes in lower case. Recipients link nothing, 
 
 from __future__ import annotations
 
-import re
-import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
 from corpus_index.document import Document
-from rewards.answers import mentions, words
-
-_STOP = frozenset(
-    [
-        *("who", "whom", "whose", "what", "which", "when", "where", "why", "how", "is", "are", "was", "were", "do"),
-        *("does", "did", "can", "could", "will", "would", "should", "the", "a", "an", "in", "on", "at", "of", "for"),
-        *("from", "to", "by", "with", "and", "or", "if", "i", "we", "you", "he", "she", "it", "they", "my", "our"),
-        *("your", "his", "her", "their", "this", "that", "these", "those", "there", "please", "name", "give", "find"),
-        *("tell", "according", "after", "before", "during", "as", "has", "have", "had", "not", "no", "yes"),
-        *("re", "fw", "fwd", "cc", "bcc", "subject", "sent", "date", "original", "message", "forwarded", "dear", "hi"),
-        *("hello", "thanks", "thank", "regards", "best", "attached", "mail", "email", "e-mail", "am", "pm"),
-    ]
-)
-_CALENDAR = frozenset(
-    [
-        *("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday", "mon", "tue", "tues", "wed"),
-        *("thu", "thur", "thurs", "fri", "sat", "sun", "january", "february", "march", "april", "may", "june", "july"),
-        *("august", "september", "october", "november", "december", "jan", "feb", "mar", "apr", "jun", "jul", "aug"),
-        *("sep", "sept", "oct", "nov", "dec"),
-    ]
-)
-"""Must be grounded, but a shared month or weekday links no two mails."""
-_TOKEN = re.compile(r"[^\W_]+(?:'[^\W_]+)*")
-_SENTENCE_END = frozenset(".!?:\n\r")
-_CLOCK_OR_NTH = re.compile(r"\d{1,2}(?:am|pm|st|nd|rd|th)")
-_MAX_MAIL_CHARS = 100_000
-
-
-@dataclass(frozen=True, slots=True)
-class _Token:
-    word: str
-    capital: bool
-    first: bool
-    """Opens a sentence or a line."""
-    touches: bool
-    """Only spaces, hyphens or "&" lie between it and the token before."""
-
-
-def _tokens(text: str) -> list[_Token]:
-    tokens: list[_Token] = []
-    text = unicodedata.normalize("NFKC", text[:_MAX_MAIL_CHARS]).replace("’", "'")[:_MAX_MAIL_CHARS]
-    end = 0
-    for found in _TOKEN.finditer(text):
-        gap = text[end : found.start()]
-        # "Phillip K. Allen": the point after an initial ends no sentence.
-        initial = bool(tokens) and len(tokens[-1].word) == 1 and gap.strip() == "."
-        first = not tokens or (not initial and not _SENTENCE_END.isdisjoint(gap))
-        touches = bool(tokens) and (initial or not gap.strip(" -&"))
-        word = found[0].casefold().removesuffix("'s")
-        if not word.isascii():
-            word = "".join(words(word)) or word  # accents off, as in answers
-        tokens.append(_Token(word, found[0][0].isupper(), first, touches))
-        end = found.end()
-    return tokens
-
-
-def _has_digit(word: str) -> bool:
-    return any(c.isdigit() for c in word)
-
-
-def _distinctive(word: str) -> bool:
-    """Can this token alone point at a thing? Months, years and small numbers cannot."""
-    if word in _STOP or word in _CALENDAR or len(word) < 2:
-        return False
-    if word.isdecimal():
-        return len(word) >= 3 and not (len(word) == 4 and word[:2] in ("19", "20"))
-    return not _CLOCK_OR_NTH.fullmatch(word)
+from corpus_index.entities import STOP, Token, distinctive, has_digit, tokenise
+from rewards.answers import mentions
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,34 +44,34 @@ def mail_words(document: Document) -> MailWords:
     text = "\n".join((*document.recipient_names, *document.recipients, date, told))
     # The address without its domain, which a whole company shares. "by", because a name opening a line is no sentence.
     address = document.sender.partition("@")[0].replace(".", " ").title()
-    written = _tokens(f"by {document.sender_name}\nby {address}\n{document.subject}\n{document.body}")
+    written = tokenise(f"by {document.sender_name}\nby {address}\n{document.subject}\n{document.body}")
     own = frozenset(t.word for t in written)
     return MailWords(
         told=told,
         text=text,
-        held=own | frozenset(t.word for t in _tokens(text)),
+        held=own | frozenset(t.word for t in tokenise(text)),
         own=own,
         capitals=frozenset(t.word for t in written if t.capital),
         inside=frozenset(t.word for t in written if t.capital and not t.first),
         lower=frozenset(t.word for t in written if not t.capital),
-        numbers=frozenset(t.word for t in written if _has_digit(t.word)),
+        numbers=frozenset(t.word for t in written if has_digit(t.word)),
     )
 
 
 def phrases_of(question: str, mails: Sequence[MailWords]) -> list[tuple[str, ...]]:
     """The named things of a question, each as its neighbouring entity tokens."""
-    tokens = _tokens(question)
+    tokens = tokenise(question)
     inside = frozenset().union(*(mail.inside for mail in mails))
     lower = frozenset().union(*(mail.lower for mail in mails))
 
-    def named(token: _Token) -> bool:
-        if token.word in _STOP:
+    def named(token: Token) -> bool:
+        if token.word in STOP:
             return False
-        return _has_digit(token.word) or (token.capital and (not token.first or token.word in inside))
+        return has_digit(token.word) or (token.capital and (not token.first or token.word in inside))
 
     marks = [named(token) for token in tokens]
     if not any(marks):  # a question without capitals: take what the evidence always writes with one
-        marks = [t.word in inside and t.word not in lower and t.word not in _STOP for t in tokens]
+        marks = [t.word in inside and t.word not in lower and t.word not in STOP for t in tokens]
     phrases: list[list[str]] = []
     open_phrase = False
     for token, mark in zip(tokens, marks, strict=True):
@@ -152,12 +85,12 @@ def phrases_of(question: str, mails: Sequence[MailWords]) -> list[tuple[str, ...
 
 def holds(mail: MailWords, phrase: tuple[str, ...]) -> bool:
     """All tokens, or the same value in another notation: "EB-3267" for "EB3267"."""
-    return mail.held.issuperset(phrase) or (any(map(_has_digit, phrase)) and mentions(mail.text, " ".join(phrase)))
+    return mail.held.issuperset(phrase) or (any(map(has_digit, phrase)) and mentions(mail.text, " ".join(phrase)))
 
 
 def distinctive_things(phrases: Sequence[tuple[str, ...]]) -> list[list[str]]:
     """Of each phrase the tokens that point at something; phrases of calendar words and small numbers are left out."""
-    return [kept for phrase in phrases if (kept := [word for word in phrase if _distinctive(word)])]
+    return [kept for phrase in phrases if (kept := [word for word in phrase if distinctive(word)])]
 
 
 def links(mails: Sequence[MailWords], named: frozenset[str]) -> list[set[str]]:
@@ -165,5 +98,5 @@ def links(mails: Sequence[MailWords], named: frozenset[str]) -> list[set[str]]:
     inside = frozenset().union(*(mail.inside for mail in mails))
     lower = frozenset().union(*(mail.lower for mail in mails))
     return [
-        {w for w in ((mail.capitals & inside) - lower) | mail.numbers if _distinctive(w)} - named for mail in mails
+        {w for w in ((mail.capitals & inside) - lower) | mail.numbers if distinctive(w)} - named for mail in mails
     ]  # fmt: skip

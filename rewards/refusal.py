@@ -14,9 +14,10 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from corpus_index.document import Document
+from corpus_index.folding import words
 from environments.task import Role
 from environments.trajectory import Trajectory
-from rewards.answers import mentions, words
+from rewards.answers import mentions
 from rewards.named_things import MailWords, distinctive_things, holds, links, mail_words, phrases_of
 
 

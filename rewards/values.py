@@ -6,7 +6,6 @@ Text is untrusted: callers cap its length, and every pattern has bounded repeats
 from __future__ import annotations
 
 import re
-import unicodedata
 from collections.abc import Iterator
 from dataclasses import dataclass
 from decimal import Decimal
@@ -148,7 +147,6 @@ GENERIC = frozenset(vocabulary(
 ))  # fmt: skip
 """Words that restate the question. They add nothing beside a value and are no second candidate."""
 
-_QUOTES = str.maketrans({"’": "'", "‘": "'", "“": '"', "”": '"', "–": "-", "—": "-", "−": "-", "‑": "-"})
 FLAGS = re.IGNORECASE | re.ASCII
 _NUM = r"(?:\d{1,3}(?:,\d{3}){1,5}|\d{1,15})(?:\.\d{1,9})?(?!\d)|\.\d{1,9}(?!\d)"
 _SIGN = r"(?<![\w.,$])((?:(?<![^\s(])-)?)"
@@ -201,7 +199,6 @@ _WEEKDAY = re.compile(
     FLAGS,
 )
 _NUMBER_WORD = re.compile(r"\b(" + "|".join(_NUMBER_WORDS) + r")\b(?:[\s-]([a-z]{2,7})\b)?", FLAGS)
-WORD = re.compile(r"[^\W_]+(?:'[^\W_]+)*")
 
 
 def _amount(digits: str, scale: str | None = None, sign: str = "") -> Decimal:
@@ -341,21 +338,6 @@ class _Scanner:
         if month in _MONTHS and not any(isinstance(value, Date) for value in self.values):
             self.values.append(Date(0, _MONTHS[month], 0))
             self.rest = ""
-
-
-def fold(text: str) -> str:
-    """One alphabet: compatibility forms, accents, invisible characters, quotes and dashes evened out; case kept."""
-    if text.isascii():
-        return " ".join(text.split())
-    # One character can become 18 in NFKC: honest text hardly grows, and a flood is cut before the slow steps.
-    text = unicodedata.normalize("NFKC", text.translate(_QUOTES))[: len(text) + 1000]
-    text = "".join(c for c in unicodedata.normalize("NFD", text) if unicodedata.category(c) not in ("Mn", "Cf"))
-    return " ".join(unicodedata.normalize("NFC", text).split())
-
-
-def words(text: str) -> tuple[str, ...]:
-    """Casefolded words of ``text`` in order: runs of letters and digits, possessive 's dropped."""
-    return tuple(w.removesuffix("'s") for w in WORD.findall(fold(text).casefold()))
 
 
 def scan(text: str, day_first: bool) -> tuple[tuple[Value, ...], str]:
