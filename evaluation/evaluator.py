@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from evaluation.benchmark import Question, load_questions
+from environments.questions import Question, load_questions
 from evaluation.runner import EvalResult, benchmark_questions, evaluate
 from rewards.judge import Judge
 from training.config import Config

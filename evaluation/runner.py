@@ -10,8 +10,9 @@ from typing import Protocol
 
 from pydantic import TypeAdapter
 
+from environments.questions import Question
 from environments.trajectory import StopReason, Trajectory
-from evaluation.benchmark import BenchmarkError, Question, solver_tasks, write_text
+from evaluation.benchmark import BenchmarkError, solver_tasks, write_text
 from evaluation.stats import RESAMPLES, Interval, bootstrap_mean
 from rewards.judge import Judge, Verdict
 from training.engines.base import Engine, Sampling

@@ -26,6 +26,7 @@ import torch
 from transformers import LlamaConfig, PreTrainedTokenizerBase
 
 from corpus_index.backends import open_memory_index
+from corpus_index.files import write_atomic
 from corpus_index.sources.company import Company, CompanySpec
 from environments.chat_format import ChatFormat
 from environments.episode import Episode
@@ -39,7 +40,6 @@ from training.engines.models import load_policy
 from training.engines.optimisation import OptimiserSettings
 from training.experts import Habits, demonstrations
 from training.game import seed_text
-from training.samples import write_atomic
 from training.tokenizer import train_tokenizer
 
 FIRST_COMPANY = 100_000

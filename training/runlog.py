@@ -23,11 +23,12 @@ from typing import Self, cast
 
 from omegaconf import OmegaConf
 
+from corpus_index.files import write_atomic
 from training.config import Config
 from training.config_load import plain_tree
 from training.console import RunConsole, printable
 from training.provenance import describe_start
-from training.samples import Record, json_line, pick_per_role, sample_path, sample_step, write_atomic
+from training.samples import Record, json_line, pick_per_role, sample_path, sample_step
 from training.wandb_run import WandbRun, WandbSettings
 
 SFT = "sft"  # the one phase that counts its own steps; all others share the steps of self-play

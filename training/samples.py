@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import cast
@@ -101,20 +100,6 @@ def json_line(record: Mapping[str, object]) -> bytes:
     A mail may hold a lone surrogate, which UTF-8 cannot carry: as ``\\udXXX`` it is valid JSON and reads back the same.
     """
     return (json.dumps(record, ensure_ascii=False, allow_nan=False) + "\n").encode("utf-8", errors="backslashreplace")
-
-
-def write_atomic(path: Path, data: bytes) -> None:
-    """The old file or the whole new one, also after a crash: written beside it, synced, moved into place."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        with part.open("wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        part.replace(path)
-    finally:
-        part.unlink(missing_ok=True)
 
 
 def _finite(value: object) -> object:

@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
+from environments.questions import Question
 from environments.task import Task
 from environments.trajectory import StopReason, Submission, ToolEvent, Trajectory
-from evaluation.benchmark import BenchmarkError, Question
+from evaluation.benchmark import BenchmarkError
 from evaluation.runner import (
     EvalResult,
     Row,

@@ -93,6 +93,10 @@ def test_rule_judge_uses_its_settings_and_the_question() -> None:
     ("fields", "named"),
     [
         ({"evidence_bonus": 1.0}, "evidence_bonus=1.0"),
+        ({"evidence_each": 0.2}, "evidence_each=0.2 with evidence_cap=None pay up to inf"),
+        ({"evidence_each": 0.2, "evidence_cap": 1.0}, "evidence_cap=1.0 pay up to 1.0"),
+        ({"evidence_bonus": 0.5, "evidence_each": 0.2, "evidence_cap": 0.5}, "pay up to 1.0"),
+        ({"evidence_each": 0.2, "evidence_cap": float("inf"), "cross_bands": True}, "evidence_cap"),
         ({"wrong": -1.0, "none": -0.8, "evidence_bonus": 0.3}, "evidence_bonus=0.3"),
         ({"right": 0.0}, "right=0.0"),
         ({"none": 2.0}, "none=2.0"),
@@ -111,20 +115,50 @@ def test_a_proposal_is_refused() -> None:
         solver_reward(proposer("What is it about now?"), RuleJudge(), BANDS)
 
 
+REPORTED = {"wrong": -1.0, "none": 0.0, "right": 1.0, "evidence_each": 0.2}
+MAILS = tuple("abcdef")
+
+
+@pytest.mark.parametrize(
+    ("answer", "opened", "capped", "reported"),
+    [
+        ("EB2868", 0, 1.0, 1.0),
+        ("EB2868", 2, 1.4, 1.4),
+        ("EB1", 3, -0.4, -0.4),
+        ("EB1", 5, -0.4, 0.0),  # by the reported reward as good as silence
+        (None, 6, 0.6, 1.2),  # ... and silence better than a right answer without a mail
+    ],
+)
+def test_each_key_mail_pays_up_to_the_cap(answer: str | None, opened: int, capped: float, reported: float) -> None:
+    trajectory = solver(answer, evidence=MAILS, opened=(*MAILS[:opened], "elsewhere"))
+    bands = SolverReward.model_validate(REPORTED | {"evidence_cap": 0.6})
+    assert solver_reward(trajectory, RuleJudge(), bands).total == pytest.approx(capped)
+    crossing = SolverReward.model_validate(REPORTED | {"cross_bands": True})
+    assert solver_reward(trajectory, RuleJudge(), crossing).total == pytest.approx(reported)
+
+
 pays = st.floats(-5, 5, allow_nan=False)
 
 
 @effort(max_examples=60, deadline=None)
-@given(pays, pays, pays, st.floats(0, 5), st.sampled_from(["EB2868", "EB1", "", None]), st.sets(st.sampled_from("abm")))
+@given(
+    st.tuples(pays, pays, pays),
+    st.tuples(st.floats(0, 5), st.floats(0, 5), st.floats(0, 5)),
+    st.sampled_from(["EB2868", "EB1", "", None]),
+    st.sets(st.sampled_from("abm")),
+)
 def test_parts_sum_and_bands_hold(
-    wrong: float, none: float, right: float, bonus: float, answer: str | None, opened: set[str]
+    bands: tuple[float, float, float], extra: tuple[float, float, float], answer: str | None, opened: set[str]
 ) -> None:
     try:
-        settings = SolverReward(wrong=wrong, none=none, right=right, evidence_bonus=bonus)
+        settings = SolverReward(
+            wrong=bands[0], none=bands[1], right=bands[2],
+            evidence_bonus=extra[0], evidence_each=extra[1], evidence_cap=extra[2],
+        )  # fmt: skip
     except ValidationError:
         return
     reward = solver_reward(solver(answer, evidence=("a", "b"), opened=tuple(opened)), RuleJudge(), settings)
     assert reward.total == sum(reward.components.values())
     level = reward.components["correctness"]
     assert level <= reward.total
-    assert all(reward.total < band for band in (wrong, none, right) if band > level)
+    assert all(reward.total < band for band in bands if band > level)
