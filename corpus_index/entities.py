@@ -79,3 +79,30 @@ def distinctive(word: str) -> bool:
     if word.isdecimal():
         return len(word) >= 3 and not (len(word) == 4 and word[:2] in ("19", "20"))
     return not _CLOCK_OR_NTH.fullmatch(word)
+
+
+def named_things(text: str) -> list[str]:
+    """The named things of a text in order of first sight, each once: neighbouring entity words joined by a blank.
+
+    ``Amber Falcon moved to EB-3267`` gives ``amber falcon`` and ``eb 3267``. An entity word has a digit or a capital;
+    one that opens a sentence counts only where another follows or where it has a capital inside a sentence as well. A
+    thing that ``distinctive`` finds nothing in is left out.
+    """
+    found = tokenise(text)
+    inside = {token.word for token in found if token.capital and not token.first}
+    phrases: list[list[Token]] = []
+    open_phrase = False
+    for token in found:
+        entity = token.word not in STOP and (token.capital or has_digit(token.word))
+        if entity and open_phrase and token.touches:
+            phrases[-1].append(token)
+        elif entity:
+            phrases.append([token])
+        open_phrase = entity
+    named = [
+        phrase
+        for phrase in phrases
+        if len(phrase) > 1 or not phrase[0].first or has_digit(phrase[0].word) or phrase[0].word in inside
+    ]
+    texts = (" ".join(token.word for token in phrase) for phrase in named if any(distinctive(t.word) for t in phrase))
+    return list(dict.fromkeys(texts))
