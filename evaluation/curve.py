@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 SFT = "sft"  # counts its own steps: never in these panels
 _COLOURS = {"hops1": "#0072B2", "hops2": "#D55E00", "hops3": "#009E73", "overall": "#444444"}
@@ -65,7 +66,6 @@ def learning_curve(metrics_path: Path, picture: Path) -> bool:
     # matplotlib takes a second to import and is needed nowhere else; Agg draws without a display.
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
-    from matplotlib.ticker import MaxNLocator
 
     series = read_series(metrics_path)
     panels = [panel for panel in _PANELS if panel.wanted(series)]
@@ -83,17 +83,11 @@ def learning_curve(metrics_path: Path, picture: Path) -> bool:
         axes.append(figure.add_subplot(grid[row, :] if wide and place == 0 else grid[row, column]))
     last = max(int(series[name].steps[-1]) for panel in panels for name in panel.wanted(series))
     for axis, panel in zip(axes, panels, strict=True):
-        axis.set_title(panel.title, loc="left", fontsize=10.5, fontweight="bold", pad=panel.headroom)
-        axis.set_ylabel(panel.unit, fontsize=9)
+        house_axis(axis, panel.title, panel.unit, headroom=panel.headroom)
         longest = max(series[name].steps.size for name in panel.wanted(series))
         smooth = f" (bold: mean of {_window(longest)} steps)" if longest > _MARKS else ""
         axis.set_xlabel("step" + smooth, fontsize=9)
         axis.set_xlim(-0.02 * max(last, 1), 1.02 * max(last, 1))
-        axis.grid(axis="y", color="#dddddd", linewidth=0.7)
-        axis.set_axisbelow(True)
-        axis.spines[["top", "right"]].set_visible(False)
-        axis.tick_params(labelsize=8.5)
-        axis.xaxis.set_major_locator(MaxNLocator(integer=True))
         panel.draw(axis, series)
         if panel.percent:
             axis.set_ylim(-3, 103)
@@ -102,11 +96,30 @@ def learning_curve(metrics_path: Path, picture: Path) -> bool:
             fontsize=8, frameon=False, ncols=3, borderpad=0.2, loc="lower left", bbox_to_anchor=(-0.01, 0.99)
         )
         legend.set_in_layout(False)
+    write_picture(figure, picture)
+    return True
+
+
+def house_axis(axis: Axes, title: str, unit: str, *, headroom: float) -> None:
+    """The look of every picture; ``headroom`` is the room in points between the axes and the title."""
+    from matplotlib.ticker import MaxNLocator
+
+    axis.set_title(title, loc="left", fontsize=10.5, fontweight="bold", pad=headroom)
+    axis.set_ylabel(unit, fontsize=9)
+    axis.set_xlabel("step", fontsize=9)
+    axis.grid(axis="y", color="#dddddd", linewidth=0.7)
+    axis.set_axisbelow(True)
+    axis.spines[["top", "right"]].set_visible(False)
+    axis.tick_params(labelsize=8.5)
+    axis.xaxis.set_major_locator(MaxNLocator(integer=True))
+
+
+def write_picture(figure: Figure, picture: Path) -> None:
+    """The whole PNG or the old one."""
     picture.parent.mkdir(parents=True, exist_ok=True)
     part = picture.with_name(f".{picture.name}.part")
     figure.savefig(part, format="png")
     part.replace(picture)
-    return True
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +132,8 @@ class _Panel:
     headroom: float = 22.0  # points between the axes and the title: room for the legend
 
 
-def _line(axis: Axes, series: Series, label: str, colour: str, scale: float = 1.0) -> None:
+def draw_line(axis: Axes, series: Series, label: str, colour: str, scale: float = 1.0) -> None:
+    """Up to 30 points are marked one by one; more are drawn pale with their running mean on top."""
     values = series.values * scale
     if values.size <= _MARKS:
         axis.plot(series.steps, values, color=colour, linewidth=1.6, marker="o", markersize=3.5, label=label)
@@ -184,7 +198,7 @@ def _lines(
         for name, label, colour in names:
             if name in series:
                 moved = Series(series[name].steps, series[name].values + offset)
-                _line(axis, moved, label, colour, scale)
+                draw_line(axis, moved, label, colour, scale)
         if from_zero:
             axis.set_ylim(bottom=0)
 

@@ -196,7 +196,7 @@ class RunLog:
         text = OmegaConf.to_yaml(OmegaConf.create(dict(config)))
         if path.exists():
             before, after = (OmegaConf.to_container(OmegaConf.create(yaml)) for yaml in (path.read_text("utf-8"), text))
-            if changed := sorted(_changed(before, after)):
+            if changed := sorted(changed_keys(before, after)):
                 self.warn(f"the config differs from the one this folder was started with: {', '.join(changed)}")
         self._guard(path, lambda target: write_atomic(target, text.encode("utf-8")))
 
@@ -252,12 +252,12 @@ def _past(line: bytes, step: int, phase: str, where: str) -> bool:
     return of_phase != SFT and (of_step > step or (of_phase == EVAL and of_step == step > 0))
 
 
-def _changed(before: object, after: object, prefix: str = "") -> set[str]:
-    """Dotted names of the leaves that differ."""
+def changed_keys(before: object, after: object, prefix: str = "") -> set[str]:
+    """Dotted names of the leaves in which two trees differ."""
     if isinstance(before, dict) and isinstance(after, dict):
         old, new = cast("dict[object, object]", before), cast("dict[object, object]", after)
         found: set[str] = set()
         for key in old.keys() | new.keys():
-            found |= _changed(old.get(key), new.get(key), f"{prefix}.{key}" if prefix else str(key))
+            found |= changed_keys(old.get(key), new.get(key), f"{prefix}.{key}" if prefix else str(key))
         return found
     return set() if before == after else {prefix}
