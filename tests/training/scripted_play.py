@@ -8,9 +8,11 @@ from collections import defaultdict
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Protocol
 
 from company_play import Place
 
+from environments.chat_format import ChatFormat
 from environments.episode import Episode, EpisodeState
 from environments.protocol import render_call
 from environments.recorder import Recorder
@@ -28,11 +30,18 @@ SPOKEN = -1.25
 """Log-probability of every token that the fake policy says."""
 
 
+class Talks(Protocol):
+    """Whatever knows how messages become token ids."""
+
+    @property
+    def chat(self) -> ChatFormat: ...
+
+
 @dataclass
 class ScriptedEngine:
     """Plays scripts through the real episode; ``shift`` is how far recomputed log-probs are from the recorded ones."""
 
-    firm: Place
+    firm: Talks
     episode: Episode
     act: Act
     shift: Callable[[Trajectory], float] = lambda _: 0.0
