@@ -83,7 +83,8 @@ class Episode:
             self.toolbox.settings,
             style,
             variant=task.tool_variant,
-            max_turns=self.settings.limits.max_turns,
+            max_turns=self._max_turns(task),
+            without_tools=task.without_tools,
         )
         user = user_prompt(task, style, self.toolbox.special_tokens)
         return EpisodeState(task), [{"role": "system", "content": system}, {"role": "user", "content": user}]
@@ -135,7 +136,11 @@ class Episode:
         action = parse(text)
         if isinstance(action, Malformed):
             return self._failed(state, "", {}, action.reason)
-        return self._submit(state, action) if action.name == SUBMIT else action
+        if action.name == SUBMIT:
+            return self._submit(state, action)
+        if state.task.without_tools:
+            return self._failed(state, action.name, action.arguments, f"there are no tools here, only {SUBMIT}")
+        return action
 
     def _called(self, state: EpisodeState, call: ToolCall, outcome: ToolOutcome) -> tuple[Observation, EpisodeState]:
         if outcome.error:
@@ -184,9 +189,13 @@ class Episode:
         reason = None
         if state.errors >= limits.max_errors:
             reason = StopReason.TOO_MANY_ERRORS
-        elif state.turn >= limits.max_turns:
+        elif state.turn >= self._max_turns(state.task):
             reason = StopReason.MAX_TURNS
         return Observation(text, reason is not None), replace(state, stop_reason=reason)
+
+    def _max_turns(self, task: Task) -> int:
+        own = self.settings.limits.max_turns
+        return own if task.turns is None else min(own, task.turns)
 
 
 def _faulted(state: EpisodeState, call: ToolCall, fault: IndexUnavailable) -> tuple[Observation, EpisodeState]:

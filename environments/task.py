@@ -21,6 +21,9 @@ class Task:
     ``answer`` and ``evidence`` are the key, never shown to the policy. ``tool_variant`` picks the wording of the tool
     descriptions (drawn per group). ``parent`` links a Solver task to the proposal's trajectory uid. The tools see only
     the mails of ``scope``, on top of whatever limits the index already; None: all that it holds.
+
+    ``opening`` stands in a Solver's prompt before the question: mails to read, or a hint. ``turns`` lowers the number
+    of turns; with a single one nothing could be done with a tool's result, so there are no tools but ``submit``.
     """
 
     role: Role
@@ -33,3 +36,9 @@ class Task:
     tool_variant: int = 0
     parent: str = ""
     scope: MailScope | None = None
+    opening: str = ""
+    turns: int | None = None
+
+    @property
+    def without_tools(self) -> bool:
+        return self.turns == 1

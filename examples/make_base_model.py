@@ -39,7 +39,7 @@ from training.engines.local import LocalEngine
 from training.engines.models import load_policy
 from training.engines.optimisation import OptimiserSettings
 from training.experts import Habits, demonstrations
-from training.game import seed_text
+from training.seeds import seed_text
 from training.tokenizer import train_tokenizer
 
 FIRST_COMPANY = 100_000

@@ -22,7 +22,7 @@ from rewards.named_things import MailWords, distinctive_things, holds, links, ma
 
 
 class Refusal(StrEnum):
-    """Why a proposal is invalid, in the order of the checks."""
+    """Why a proposal is invalid, in the order of the checks. The last four are a reader's (``rewards.reading``)."""
 
     NO_SUBMISSION = "no_submission"
     SCHEMA = "schema"
@@ -36,6 +36,10 @@ class Refusal(StrEnum):
     NO_ENTITY = "no_entity"
     ONE_MAIL = "one_mail"
     NO_BRIDGE = "no_bridge"
+    CLOSED_BOOK = "closed_book"
+    UNSUPPORTED = "unsupported"
+    WRONG_KEY = "wrong_key"
+    UNNECESSARY = "unnecessary"
 
 
 class ProposerChecks(BaseModel):

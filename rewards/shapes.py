@@ -42,7 +42,15 @@ def ssr(p: float, n: int, alpha: float = 0.8) -> float:
     return -alpha if p in (0.0, 1.0) else 1.0 - (1.0 + alpha) * p
 
 
-Shape = Literal["one_minus_p", "quadratic", "unbiased_quadratic", "tent", "spice", "flat_top", "ssr"]
+def regret(p: float, p_hint: float) -> float:
+    """max(0, p_hint - p): what the evidence's ids are worth to the Solvers (SPADE's regret, 2608.19197).
+
+    0 for a question that search alone solves, and for one that no hint helps with, be it vague or wrong.
+    """
+    return max(0.0, p_hint - p)
+
+
+Shape = Literal["one_minus_p", "quadratic", "unbiased_quadratic", "tent", "spice", "flat_top", "ssr", "regret"]
 SHAPES: Mapping[Shape, Callable[[float, int], float]] = {
     "one_minus_p": one_minus_p,
     "quadratic": quadratic,
@@ -52,3 +60,13 @@ SHAPES: Mapping[Shape, Callable[[float, int], float]] = {
     "flat_top": flat_top,
     "ssr": ssr,
 }
+"""The shapes of p alone."""
+
+
+def shape_value(shape: Shape, p: float, n: int, p_hint: float | None = None) -> float:
+    """``p_hint``: the success rate with the evidence ids as a hint. Raises ValueError where regret lacks it."""
+    if shape != "regret":
+        return SHAPES[shape](p, n)
+    if p_hint is None:
+        raise ValueError("shape regret got no p_hint; roll out Solvers with the evidence as a hint")
+    return regret(p, p_hint)

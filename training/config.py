@@ -15,6 +15,7 @@ from environments.episode import EpisodeSettings
 from environments.tools import ToolSettings
 from rewards.answers import MatchSettings
 from rewards.proposer_pay import ProposerReward
+from rewards.reading import ReaderSettings
 from rewards.solver import SolverReward
 from training.config_base import (
     GroupSize,
@@ -26,6 +27,7 @@ from training.config_base import (
     Section,
     refuse,
 )
+from training.config_curriculum import PhaseConfig
 from training.config_loss import LossConfig as LossConfig
 from training.config_policy import PolicyConfig as PolicyConfig
 
@@ -167,8 +169,15 @@ class SelfPlayConfig(Section):
     """Share of ``max_solver_groups`` that answers questions of earlier steps, of patterns that this step's lack."""
     hops: HopShares = Field(default={1: 0.5, 2: 0.5})
     """Hops that Proposer prompts (or fixed questions) ask for."""
-    seeds: Literal["mail", "subject", "person"] = "mail"
-    """What a Proposer group starts exploring from."""
+    curriculum: Annotated[tuple[PhaseConfig, ...], Field(strict=False)] = ()
+    """Phases with hops and strictness of their own, in place of ``hops``; empty: none."""
+    seeds: Literal["mail", "subject", "person", "thread", "window"] = "mail"
+    """What a Proposer group starts exploring from (``training.seeds``); window: a week."""
+    cover: bool = False
+    """Seeds go through the whole corpus before any comes again; false: drawn anew in each step."""
+    hint_generations: NonNegativeInt = 0
+    """Rollouts of each new question by Solvers that are told the evidence ids, never trained on: how much of its
+    difficulty is in the search. Shape regret needs them."""
     tool_variants: PositiveInt = 4
     """Wordings of the tool descriptions to draw from, one a group."""
     role_weights: RoleWeights = RoleWeights()
@@ -177,6 +186,8 @@ class SelfPlayConfig(Section):
 class RewardsConfig(Section):
     solver: SolverReward = SolverReward()
     proposer: ProposerReward = ProposerReward()
+    reader: ReaderSettings = ReaderSettings()
+    """Checks of a valid question by reading, without search, before Solvers get it (``rewards.reading``)."""
     answers: MatchSettings = MatchSettings()
     """How an answer is compared with its key."""
 
@@ -281,6 +292,12 @@ class Config(Section):
                 f"{self.policy.train_global_batch_size}: from the second optimiser step of a batch the ratio is not 1; "
                 "set train_global_batch_size to null": (
                     self.loss_fn.force_on_policy_ratio and self.policy.train_global_batch_size is not None
+                ),
+                "rewards.proposer.shape regret compares with hinted Solvers: set selfplay.hint_generations above 0": (
+                    self.rewards.proposer.shape == "regret" and not self.selfplay.hint_generations
+                ),
+                "selfplay.curriculum: every phase but the last needs an `until`, or the run never leaves it": any(
+                    phase.until is None for phase in self.selfplay.curriculum[:-1]
                 ),
                 "selfplay.role_weights are both 0: nothing would be trained": weights.proposer == weights.solver == 0,
                 "engine.device cpu with engine.name nemo_rl: the cluster engine needs GPUs": (

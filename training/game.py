@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 from corpus_index.backends.base import SearchIndex
 from corpus_index.document import Document
@@ -18,15 +17,7 @@ from rewards.answers import Verdict
 from rewards.judge import Judge
 from training.config import Config
 from training.engines.base import Sampling
-
-SeedKind = Literal["mail", "subject", "person"]
-
-
-def seed_text(mail: Document, kind: SeedKind = "mail") -> str:
-    """What a Proposer group starts from: a mail it can open, a subject, or a person."""
-    if kind == "mail":
-        return f"{mail.id} | {mail.subject}"
-    return mail.subject if kind == "subject" else mail.sender_name or mail.sender
+from training.seeds import covering, seed_text
 
 
 @dataclass(frozen=True)
@@ -49,7 +40,8 @@ class Board:
         Raises IndexUnavailable where the seeds cannot be read.
         """
         play = config.selfplay
-        seeds = rng.sample(self.ids, min(play.proposer_prompts_per_step, len(self.ids)))
+        count = min(play.proposer_prompts_per_step, len(self.ids))
+        seeds = covering(self.ids, count, step, config.grpo.seed) if play.cover else rng.sample(self.ids, count)
         tasks: list[Task] = []
         for k, mail_id in enumerate(seeds):
             mail = self.read(mail_id, config.tools)
@@ -89,7 +81,7 @@ class Board:
 
 
 def phase_sampling(config: Config, step: int, phase: int) -> Sampling:
-    """``phase`` is the place of a rollout in its step: 0 Proposers, 1 Solvers."""
+    """``phase`` is the place of a rollout in its step: 0 Proposers, 1 Solvers, 2 readers, 3 Solvers with hints."""
     seed = random.Random(f"{config.grpo.seed}/{step}/{phase}").getrandbits(48)
     return Sampling(temperature=config.policy.generation.temperature, seed=seed)
 

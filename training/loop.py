@@ -15,10 +15,11 @@ from training.checkpoint import CheckpointManager
 from training.config import Config
 from training.experts import Habits, demonstrations
 from training.faults import FaultStop
-from training.game import Board, seed_text
-from training.pool import QuestionPool
+from training.game import Board
+from training.loop_state import LoopState
 from training.recipe import Players
 from training.runlog import SFT, RunLog
+from training.seeds import seed_text
 from training.selfplay import train_step
 
 Validate = Callable[[], Mapping[str, float]]
@@ -48,15 +49,17 @@ def run(players: Players, board: Board, judge: Judge, log: RunLog, *, validate: 
         log.truncate_after(found.step)
         log.say(f"resumed from {found.path}")
     metric = found.metric if found else None
-    pool = QuestionPool.load(found.loop_state.get("pool", {}) if found else {})
+    state = LoopState.load(config, found.loop_state if found else {})
     for step in range((found.step if found else 0) + 1, config.grpo.max_num_steps + 1):
         try:
-            report = train_step(engine, board, judge, config, step, pool)
+            report = train_step(engine, board, judge, state.curriculum.applied(config), step, state)
         except FaultStop as stop:
             if config.checkpointing.enabled:
-                keep_step(step - 1, manager, players, pool, metric)
+                keep_step(step - 1, manager, players, state, metric)
             raise FaultStop(stop_message(step, stop, config, board.index.locator)) from stop
-        log.step(step, report.metrics, seconds=report.seconds)
+        log.step(step, report.metrics | state.curriculum.metrics(), seconds=report.seconds)
+        if passed := state.curriculum.advance(step, report.metrics):
+            log.say(passed)
         if report.trouble:
             log.warn(f"step {step}: {report.trouble}")
         log.write_samples(step, report.samples)
@@ -68,18 +71,16 @@ def run(players: Players, board: Board, judge: Judge, log: RunLog, *, validate: 
             log.step(step, values, phase="val", seconds={"total": time.monotonic() - started})
         metric = ranking_metric(config.checkpointing.metric_name, report.metrics, values)
         if config.checkpointing.enabled and (manager.due(step) or last):
-            manager.save(step, engine, {"pool": pool.state()}, metric=metric)
+            manager.save(step, engine, state.saved(), metric=metric)
     if config.grpo.max_num_steps:  # a run of 0 steps has measured its start above
         benchmark(config.grpo.max_num_steps, config.selfplay.mode)
 
 
-def keep_step(
-    step: int, manager: CheckpointManager, players: Players, pool: QuestionPool, metric: float | None
-) -> None:
+def keep_step(step: int, manager: CheckpointManager, players: Players, state: LoopState, metric: float | None) -> None:
     """A checkpoint of ``step``, whose weights the engine still has, unless there is one."""
     newest = manager.latest()
     if newest is None or newest.step < step:
-        manager.save(step, players.engine, {"pool": pool.state()}, metric=metric)
+        manager.save(step, players.engine, state.saved(), metric=metric)
 
 
 def stop_message(step: int, stop: FaultStop, config: Config, locator: str) -> str:

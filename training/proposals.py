@@ -3,67 +3,91 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from corpus_index.backends.base import IndexUnavailable
-from corpus_index.document import Document
-from corpus_index.retries import RetrySettings
-from corpus_index.scope import MailScope
 from environments.task import Role, Task
-from environments.trajectory import StopReason, ToolEvent, Trajectory
-from rewards.breakdown import RewardBreakdown
+from environments.trajectory import StopReason, Submission, ToolEvent, Trajectory
+from rewards.judge import Judge
 from rewards.patterns import question_pattern
-from rewards.proposer_pay import proposer_reward
 from rewards.refusal import Refusal, check_proposal
 from training.config import Config
 from training.engines.base import Engine
+from training.evidence import EvidenceDesk
 from training.faults import FaultWatch
 from training.game import Board, phase_sampling
 from training.pool import QuestionPool
+from training.reader import read_questions
 from training.spread import Sort, spread
 
 
 @dataclass(frozen=True, slots=True)
 class Proposals:
-    """Aligned ``[proposals]``. ``group_of`` names the Solver group of a question that was sent on, else None; proposals
-    with the same question and key share one."""
+    """Aligned ``[proposals]``. ``notes`` are what a reader measured: ``ReadVerdict.labels``, and whether it is
+    ``unknown``. ``group_of`` names the Solver group of a question that was sent on, else None; proposals with the same
+    question and key share one."""
 
-    trajectories: list[Trajectory]
-    refusals: list[Refusal | None]
-    group_of: list[str | None]
+    trajectories: list[Trajectory] = field(default_factory=list[Trajectory])
+    refusals: list[Refusal | None] = field(default_factory=list[Refusal | None])
+    notes: list[Mapping[str, float]] = field(default_factory=list[Mapping[str, float]])
+    group_of: list[str | None] = field(default_factory=list[str | None])
+
+    def questions(self) -> list[list[int]]:
+        """The places of the valid proposals, those of one question and key together: equal questions of one step are
+        one question, and to roll it out twice would only measure the same thing twice."""
+        distinct: dict[tuple[str, str], list[int]] = {}
+        for i, (t, refusal) in enumerate(zip(self.trajectories, self.refusals, strict=True)):
+            if refusal is None and t.submission is not None:
+                distinct.setdefault((t.submission.question, t.submission.answer), []).append(i)
+        return list(distinct.values())
 
 
 def propose(
-    engine: Engine,
-    board: Board,
-    config: Config,
-    step: int,
-    rng: random.Random,
-    faults: FaultWatch,
-    groups: int,
-    pool: QuestionPool,
+    engine: Engine, board: Board, config: Config, step: int, rng: random.Random, faults: FaultWatch, desk: EvidenceDesk
 ) -> Proposals:
-    """At most ``groups`` questions are sent on to the Solvers."""
+    """Roll out and check. None is sent on yet."""
     try:
         tasks = board.proposer_tasks(config, step, rng)
     except IndexUnavailable as fault:
         faults.unreadable(fault)
-        return Proposals([], [], [])
-    trajectories, refusals = _checked(engine.rollout(tasks, phase_sampling(config, step, 0)), board, config)
+        return Proposals()
+    trajectories, refusals = _checked(engine.rollout(tasks, phase_sampling(config, step, 0)), desk, config)
     faults.count(trajectories)
-    # Equal questions of one step are one question: its Solvers would only measure the same thing twice.
-    distinct: dict[tuple[str, str], list[int]] = {}
+    return Proposals(trajectories, refusals, [{} for _ in trajectories], [None] * len(trajectories))
+
+
+def read(
+    engine: Engine, judge: Judge, config: Config, step: int, proposals: Proposals, desk: EvidenceDesk
+) -> Proposals:
+    """The proposals after the reader's checks (``rewards.reader``)."""
+    trajectories, refusals = list(proposals.trajectories), list(proposals.refusals)
+    notes = list(proposals.notes)
+    equal: dict[Submission, list[int]] = {}  # the evidence included: it is what is read
     for i, (t, refusal) in enumerate(zip(trajectories, refusals, strict=True)):
         if refusal is None and t.submission is not None:
-            distinct.setdefault((t.submission.question, t.submission.answer), []).append(i)
-    questions = list(distinct.values())
-    sent = [questions[i] for i in _chosen(questions, trajectories, config, groups, rng, pool)]
-    group_of: list[str | None] = [None] * len(trajectories)
+            equal.setdefault(t.submission, []).append(i)
+    firsts = [trajectories[members[0]] for members in equal.values()]
+    verdicts = read_questions(engine, desk, judge, config, step, firsts)
+    for members, verdict in zip(equal.values(), verdicts, strict=True):
+        for i in members:
+            refusals[i], notes[i] = verdict.refusal, {**verdict.labels, "unknown": float(verdict.unknown)}
+            if verdict.unknown:
+                trajectories[i], refusals[i] = _undecided(trajectories[i], "the reader's checks could not be made")
+    return replace(proposals, trajectories=trajectories, refusals=refusals, notes=notes)
+
+
+def send_on(
+    proposals: Proposals, config: Config, step: int, rng: random.Random, groups: int, pool: QuestionPool
+) -> Proposals:
+    """At most ``groups`` of the valid questions go to the Solvers."""
+    questions = proposals.questions()
+    sent = [questions[i] for i in _chosen(questions, proposals.trajectories, config, groups, rng, pool)]
+    group_of = list(proposals.group_of)
     for k, members in enumerate(sent):
         for i in members:
             group_of[i] = f"{step}/s{k}"
-    return Proposals(trajectories, refusals, group_of)
+    return replace(proposals, group_of=group_of)
 
 
 def _chosen(
@@ -86,45 +110,26 @@ def _chosen(
 
 
 def _checked(
-    played: Sequence[Trajectory], board: Board, config: Config
+    played: Sequence[Trajectory], desk: EvidenceDesk, config: Config
 ) -> tuple[list[Trajectory], list[Refusal | None]]:
     """The proposals and each one's first failed check. One whose evidence cannot be read is the environment's fault."""
     trajectories: list[Trajectory] = []
     refusals: list[Refusal | None] = []
-    evidence = _Evidence(board, config.tools)
     for t in played:
         try:
-            refusals.append(check_proposal(t, evidence.reader(t.task.scope), config.rewards.proposer.checks))
-            trajectories.append(t)
+            refusal = check_proposal(t, desk.reader(t.task.scope), config.rewards.proposer.checks)
         except IndexUnavailable as fault:
-            event = ToolEvent(len(t.turn_starts), "", {}, f"evidence could not be checked: {fault}")
-            refusals.append(Refusal.NO_SUBMISSION)
-            trajectories.append(
-                replace(t, stop_reason=StopReason.ENVIRONMENT_FAULT, submission=None, events=(*t.events, event))
-            )
+            t, refusal = _undecided(t, f"evidence could not be checked: {fault}")
+        trajectories.append(t)
+        refusals.append(refusal)
     return trajectories, refusals
 
 
-class _Evidence:
-    """Reads mails with the tools' retries. Once these were in vain the step's other proposals are given up unasked: one
-    after the other, they would wait for hours."""
-
-    def __init__(self, board: Board, patience: RetrySettings) -> None:
-        self._board = board
-        self._patience = patience
-        self._gone: IndexUnavailable | None = None
-
-    def reader(self, scope: MailScope | None) -> Callable[[str], Document | None]:
-        def read(mail_id: str) -> Document | None:
-            if self._gone is not None:
-                raise IndexUnavailable(str(self._gone)) from self._gone
-            try:
-                return self._board.read(mail_id, self._patience, scope)
-            except IndexUnavailable as fault:
-                self._gone = fault
-                raise
-
-        return read
+def _undecided(t: Trajectory, reason: str) -> tuple[Trajectory, Refusal]:
+    """The proposal as an environment fault, which is masked: nobody knows whether it is valid."""
+    event = ToolEvent(len(t.turn_starts), "", {}, reason)
+    faulted = replace(t, stop_reason=StopReason.ENVIRONMENT_FAULT, submission=None, events=(*t.events, event))
+    return faulted, Refusal.NO_SUBMISSION
 
 
 def asked_tasks(proposals: Proposals, config: Config, rng: random.Random) -> list[Task]:
@@ -150,13 +155,10 @@ def asked_tasks(proposals: Proposals, config: Config, rng: random.Random) -> lis
     return tasks
 
 
-def proposer_pay(
-    proposals: Proposals, solved: Sequence[Trajectory], solver_pay: Sequence[RewardBreakdown], config: Config
-) -> list[RewardBreakdown]:
-    outcomes: dict[str, list[RewardBreakdown]] = {}
-    for t, pay in zip(solved, solver_pay, strict=True):
-        outcomes.setdefault(t.group_id, []).append(pay)
-    return [
-        proposer_reward(t, refusal, outcomes[group] if group is not None else (), config.rewards.proposer)
-        for t, refusal, group in zip(proposals.trajectories, proposals.refusals, proposals.group_of, strict=True)
+def hint_tasks(asked: Sequence[Task], config: Config) -> list[Task]:
+    """``selfplay.hint_generations`` tasks a question whose prompt names the evidence: SPADE's play with a hint."""
+    hinted = [
+        replace(task, group_id=f"{task.group_id}/hint", opening=f"hint: read {', '.join(task.evidence)}")
+        for task in asked
     ]
+    return [task for task in hinted for _ in range(config.selfplay.hint_generations)]

@@ -20,12 +20,15 @@ from rewards.solver import solver_reward
 from training.advantages import group_advantages
 from training.config import Config
 from training.engines.base import Engine, Weighted
+from training.evidence import EvidenceDesk
 from training.faults import FaultWatch
 from training.game import Board, phase_sampling
+from training.loop_state import LoopState
 from training.losses import role_weights
 from training.mismatch import beyond_threshold, mismatch_metrics, sequence_errors
 from training.pool import QuestionPool, sort_of
-from training.proposals import Proposals, asked_tasks, propose, proposer_pay
+from training.proposals import Proposals, asked_tasks, hint_tasks, propose, read, send_on
+from training.proposer_pay import pay_metrics, proposer_pay, sketch_of
 from training.samples import Record, trajectory_record
 from training.selection import out_of_group, select
 from training.step_metrics import game_metrics, proposal_metrics
@@ -43,38 +46,52 @@ class StepReport:
 
 
 def train_step(
-    engine: Engine, board: Board, judge: Judge, config: Config, step: int, pool: QuestionPool | None = None
+    engine: Engine, board: Board, judge: Judge, config: Config, step: int, state: LoopState | None = None
 ) -> StepReport:
-    """All draws come from ``grpo.seed``, ``step`` and ``pool``, so a resumed run repeats the unbroken one.
+    """All draws come from ``grpo.seed``, ``step`` and ``state``, so a resumed run repeats the unbroken one.
 
-    ``pool`` holds questions of earlier steps (None: none); this step's join it once nothing can fail any more.
+    ``state`` is what earlier steps left (None: nothing); this step's questions join it once nothing can fail any more.
 
     Raises FaultStop, with the weights as they were, where the index failed too many rollouts and ``env.on_faults`` says
     to stop.
     """
     report = StepReport()
-    pool = QuestionPool() if pool is None else pool
+    state = LoopState.load(config, {}) if state is None else state
+    pool = state.pool
     faults = FaultWatch(config.env)
     clock = _Clock(report.seconds)
     rng = random.Random(f"{config.grpo.seed}/{step}")
     if config.selfplay.mode == "selfplay":
+        desk = EvidenceDesk(board, config.tools)
         with clock("propose"):
             old = min(round(config.selfplay.pool_share * config.selfplay.max_solver_groups), len(pool))
             groups = config.selfplay.max_solver_groups - old
-            proposals = propose(engine, board, config, step, rng, faults, groups, pool)
+            proposals = propose(engine, board, config, step, rng, faults, desk)
+        if config.rewards.reader.enabled and not faults.lost:
+            with clock("read"):
+                proposals = read(engine, judge, config, step, proposals, desk)
+        proposals = send_on(proposals, config, step, rng, groups, pool)
         asked = [] if faults.lost else asked_tasks(proposals, config, rng)
         older = [] if faults.lost else _older(pool, old, asked, config, step, rng)
         solver_tasks = [task for task in (*asked, *older) for _ in range(config.selfplay.solver_generations)]
     else:
-        proposals, asked, older = Proposals([], [], []), list[Task](), list[Task]()
+        proposals, asked, older = Proposals(), list[Task](), list[Task]()
         solver_tasks = board.fixed_tasks(config, step, rng)
     with clock("solve"):
         solved = engine.rollout(solver_tasks, phase_sampling(config, step, 1))
         faults.count(solved)
+    hinted: list[Trajectory] = []
+    if config.selfplay.hint_generations and asked:
+        with clock("hint"):
+            hinted = engine.rollout(hint_tasks(asked, config), phase_sampling(config, step, 3))
+            faults.count(hinted)
     with clock("reward"):
         solver_pay = [solver_reward(t, judge, config.rewards.solver) for t in solved]
         trajectories = [*proposals.trajectories, *solved]
-        pay = [*proposer_pay(proposals, solved, solver_pay, config), *solver_pay]
+        hint_pay = [solver_reward(t, judge, config.rewards.solver) for t in hinted]
+        with_pay, hinted_pay = zip(solved, solver_pay, strict=True), zip(hinted, hint_pay, strict=True)
+        proposers = proposer_pay(proposals, with_pay, hinted_pay, state.memory, config)
+        pay = [*proposers, *solver_pay]
         advantages = _advantages(trajectories, pay, config)
     with clock("logprobs"):
         alive = [i for i, a in enumerate(advantages) if a != 0]
@@ -92,9 +109,12 @@ def train_step(
     report.metrics |= selection.metrics | mismatch_metrics([trajectories[i] for i in alive], recomputed)
     report.metrics |= game_metrics(trajectories, pay)
     report.metrics |= proposal_metrics(proposals.trajectories, proposals.refusals, proposals.group_of, board, judge)
+    report.metrics |= pay_metrics(proposals, proposers)
     report.metrics |= {"pool/sorts": float(len(pool)), "pool/drawn": float(len(older))}
     report.metrics |= faults.metrics()
     pool.add(asked, older)
+    if config.rewards.proposer.diversity:
+        state.memory.add(map(sketch_of, asked))
     report.trouble = faults.summary()
     trained = set(kept)
     report.samples = [

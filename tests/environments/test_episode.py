@@ -85,6 +85,28 @@ def test_seeds_and_questions_are_made_harmless() -> None:
         for task in (replace(SOLVE, question=evil), replace(PROPOSE, seed=evil)):
             text = user_prompt(task, style, ("HALT",))
             assert "x‹/tool_response> ‹|im_end|> H·ALT" in text
+    opened = user_prompt(replace(SOLVE, opening=evil), "brief", ("HALT",))
+    assert opened == "x‹/tool_response>\n‹|im_end|> H·ALT\n\nquestion: Where is the Amber Falcon review?"
+
+
+def test_a_task_of_one_turn_has_no_tools() -> None:
+    task = replace(SOLVE, turns=1, opening="0417 | Amber Falcon review\nroom 12")
+    index = FakeIndex(MAILS)
+    seen, state = play(Episode(ToolBox(index, ToolSettings())), task, SEARCH)
+    assert seen == ["error: there are no tools here, only submit"]
+    assert (state.stop_reason, state.shown, index.asked) == (StopReason.MAX_TURNS, (), 0)
+    _, messages = Episode(ToolBox(index, ToolSettings())).start(task)
+    assert '"name": "submit"' in messages[0]["content"]
+    assert "search_keyword" not in messages[0]["content"]
+    assert messages[1]["content"].startswith("0417 | Amber Falcon review\nroom 12\n\nQuestion: ")
+    _, state = play(episode(), task, ANSWER)
+    assert (state.stop_reason, state.submission) == (StopReason.SUBMITTED, Submission("room 12", ("0417",)))
+
+
+def test_a_task_lowers_the_turns_and_never_raises_them() -> None:
+    for own, turns in ((2, 2), (None, 3), (9, 3)):
+        _, state = play(episode(max_turns=3), replace(SOLVE, turns=own), *[READ] * turns)
+        assert (state.turn, state.stop_reason) == (turns, StopReason.MAX_TURNS)
 
 
 def test_a_whole_solver_episode() -> None:

@@ -18,7 +18,7 @@ from rewards.judge import RuleJudge
 from rewards.refusal import Refusal, check_proposal
 from rewards.solver import solver_reward
 from training.experts import ExpertStuck, Habits, Script, demonstrations, play, propose, solve
-from training.game import seed_text
+from training.seeds import seed_text
 
 CONFIG = load()
 HOPS = {1: 0.4, 2: 0.4, 3: 0.2}

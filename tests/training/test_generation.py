@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -275,3 +276,15 @@ def test_a_trajectory_that_begins_with_a_sampled_token_is_refused(qwen: Any) -> 
     )
     with pytest.raises(ValueError, match="needs a prompt"):
         pad([bad], [0], torch.device("cpu"))
+
+
+def test_an_opening_too_long_for_the_context_ends_its_episode_alone(qwen: Any) -> None:
+    short = tiny.tasks(groups=2)
+    long = [replace(short[0], group_id="long", question="x" * 300, opening="mails") for _ in range(3)]
+    made = run(qwen, [long[0], *short, *long[1:]], slots=2)
+    ended = [made[0], *made[-2:]]
+    assert {t.stop_reason for t in ended} == {StopReason.MAX_TOKENS}
+    assert all(t.sampled_tokens == 0 and t.turn_starts == () for t in ended)
+    assert [t.token_ids for t in made[1:-2]] == [t.token_ids for t in run(qwen, short, slots=2)]
+    with pytest.raises(ValueError, match="max_total_sequence_length"):
+        run(qwen, [replace(long[0], opening="")])

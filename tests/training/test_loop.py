@@ -35,8 +35,16 @@ grpo:
   normalize_rewards: true
   val_period: 3
   max_val_samples: 30
-selfplay: {{proposer_prompts_per_step: 3, max_solver_groups: 4, pool_share: 0.5, tool_variants: 1}}
-rewards: {{proposer: {{shape: one_minus_p, valid: 0.5}}}}
+selfplay:
+  proposer_prompts_per_step: 3
+  max_solver_groups: 4
+  pool_share: 0.5
+  tool_variants: 1
+  cover: true
+  curriculum: [{{hops: {{1: 1.0}}, until: {{step: 2}}}}, {{hops: {{1: 0.5, 2: 0.5}}}}]
+rewards:
+  proposer: {{shape: one_minus_p, valid: 0.5, diversity: 0.2}}
+  reader: {{closed_book: {{enabled: true, rollouts: 1}}}}
 engine: {{num_threads: 1, rollout_batch_size: 32}}
 evaluation:
   source: company:seed=7,projects=8,split=test
@@ -129,6 +137,8 @@ def test_a_run_measures_warms_up_plays_and_reports(unbroken: Run) -> None:
     assert sum(metrics["update/skipped"] == 0.0 for metrics in train) >= 1
     assert any(metrics["proposals/valid_rate"] > 0 for metrics in train)
     assert any(metrics.get("groups/solver/all", 0) > 0 for metrics in train)
+    assert [metrics["curriculum/phase"] for metrics in train] == [0.0, 0.0, 1.0, 1.0]
+    assert len({metrics.get("reward/proposer/diversity") for metrics in train}) > 1
     before, after = (unbroken.folder / f"checkpoints/step_00000{k}/policy/model.safetensors" for k in (0, STEPS))
     assert before.read_bytes() != after.read_bytes()
 

@@ -34,9 +34,11 @@ from rewards.judge import RuleJudge
 from training.config import Config
 from training.config_load import load_config
 from training.engines.base import Weighted
-from training.game import Board, Truth, draw_hops, seed_text, truth_metrics, truth_of
+from training.game import Board, Truth, draw_hops, truth_metrics, truth_of
+from training.loop_state import LoopState
 from training.pool import QuestionPool, sort_of
 from training.samples import Record
+from training.seeds import seed_text
 from training.selfplay import StepReport, train_step
 
 JUDGE = RuleJudge()
@@ -59,7 +61,8 @@ def run(
     shift: Callable[[Trajectory], float] = lambda _: 0.0, pool: QuestionPool | None = None,
 ) -> tuple[ScriptedEngine, StepReport]:  # fmt: skip
     engine = ScriptedEngine(firm, firm.episode(settings, index), act, shift)
-    return engine, train_step(engine, board(firm), JUDGE, settings, step, pool)
+    state = replace(LoopState.load(settings, {}), pool=QuestionPool() if pool is None else pool)
+    return engine, train_step(engine, board(firm), JUDGE, settings, step, state)
 
 
 def by_group(weighted: Sequence[Weighted]) -> dict[str, list[Weighted]]:

@@ -89,7 +89,8 @@ def generate(
 ) -> list[Trajectory]:
     """One trajectory a task, in the order of ``tasks``. ``calls``: step the episodes there instead of in place.
 
-    Raises ValueError for a prompt that leaves no room.
+    Raises ValueError for a prompt that leaves no room; with an ``opening`` the episode ends by MAX_TOKENS before its
+    first turn instead.
     """
     if not sampling.temperature > 0:
         raise ValueError(f"sampling.temperature is {sampling.temperature}: it must be above 0; for argmax set greedy")
@@ -152,11 +153,11 @@ class _Rollout:
         return row
 
     def _admit(self) -> None:
-        for slot, row in enumerate(self._slots):
-            if row is None and self._queue:
-                self._slots[slot] = self._start(self._queue.popleft())
+        for slot in range(len(self._slots)):
+            while self._slots[slot] is None and self._queue:
+                self._start(slot, self._queue.popleft())
 
-    def _start(self, index: int) -> _Row:
+    def _start(self, slot: int, index: int) -> None:
         task = self._tasks[index]
         state, messages = self._episode.start(task)
         written = tuple(message["content"] for message in messages)
@@ -164,21 +165,25 @@ class _Rollout:
             self._prompts[written] = tuple(self._chat.prompt_ids(messages))
         prompt = self._prompts[written]
         longest = self._limits.max_total_tokens
-        if len(prompt) >= longest:
+        if len(prompt) >= longest and not task.opening:
             raise ValueError(
                 f"the prompt of group {task.group_id!r} has {len(prompt)} tokens and a trajectory may have {longest}: "
                 "raise policy.max_total_sequence_length or shorten the prompt"
             )
-        return _Row(
+        row = _Row(
             index=index,
             state=state,
             recorder=Recorder(prompt),
             prompt=prompt,
-            numbers=uniforms(self._sampling.seed, task.group_id, self._members[index], longest - len(prompt)),
+            numbers=uniforms(self._sampling.seed, task.group_id, self._members[index], max(longest - len(prompt), 0)),
             messages=[dict(message) for message in messages],
             pending=list(prompt),
             total=len(prompt),
         )
+        if len(prompt) < longest:
+            self._slots[slot] = row
+        else:  # how long an opening's mails are is nobody's mistake
+            self._finish(slot, row, StopReason.MAX_TOKENS)
 
     def _compact(self, live: list[int]) -> None:
         self._cache.keep(live)

@@ -1,0 +1,80 @@
+from __future__ import annotations
+
+import random
+from collections import Counter
+from dataclasses import replace
+from datetime import UTC, datetime
+
+import pytest
+from company_play import load, place
+from hypothesis import given
+from hypothesis import strategies as st
+from scripted_play import board
+
+from corpus_index.document import Document
+from training.config import Config
+from training.seeds import SeedKind, covering, seed_text
+
+MAIL = Document(
+    id="0417", subject="Amber Falcon review", body="x", sender="ana@f.example", sender_name="Ana Diaz", thread="t9",
+    date=datetime(2024, 3, 3, 23, 30, tzinfo=UTC),  # a Sunday
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [
+        ("mail", "0417 | Amber Falcon review"),
+        ("subject", "Amber Falcon review"),
+        ("person", "Ana Diaz"),
+        ("thread", "thread t9 | Amber Falcon review"),
+        ("window", "mails of 2024-02-26 to 2024-03-03"),
+    ],
+)
+def test_a_seed_shows_one_side_of_a_mail(kind: SeedKind, text: str) -> None:
+    assert seed_text(MAIL, kind) == text
+
+
+def test_what_a_mail_lacks_is_replaced() -> None:
+    bare = replace(MAIL, sender_name="", thread="", date=None)
+    assert seed_text(bare, "person") == "ana@f.example"
+    assert seed_text(bare, "thread") == seed_text(bare, "window") == seed_text(bare, "mail")
+
+
+@given(st.integers(1, 40), st.data(), st.integers(0, 99))
+def test_every_mail_comes_once_before_any_comes_again(n: int, data: st.DataObject, seed: int) -> None:
+    count = data.draw(st.integers(1, n))
+    ids = [f"m{i}" for i in range(n)]
+    drawn: list[str] = []
+    for step in range(1, 3 * n + 2):
+        drawn += covering(ids, count, step, seed)
+        times = Counter(drawn)
+        assert max(times.values()) - min(times.get(i, 0) for i in ids) <= 1
+
+
+def test_epochs_differ_and_the_seed_decides_them() -> None:
+    ids = [f"m{i}" for i in range(30)]
+    epochs = [covering(ids, 30, step, 1) for step in (1, 2)]
+    assert epochs[0] != epochs[1]
+    assert covering(ids, 30, 1, 2) != epochs[0]
+    # A step is the same wherever one starts.
+    assert covering(ids, 7, 5, 1) == [*epochs[0], *epochs[1]][28:35]
+
+
+def test_the_board_covers_its_corpus_where_it_is_told_to() -> None:
+    firm = place(projects=5)
+
+    def drawn(settings: Config, steps: int) -> Counter[str]:
+        rng = random.Random(0)
+        return Counter(
+            task.seed.split(" | ")[0] for step in range(1, steps + 1)
+            for task in board(firm).proposer_tasks(settings, step, rng)[:: settings.selfplay.proposer_generations]
+        )  # fmt: skip
+
+    per_step = 10
+    play = f"selfplay.proposer_prompts_per_step={per_step}"
+    mails = len(list(firm.index.ids()))
+    covered = drawn(load(play, "selfplay.cover=true"), mails // per_step)
+    assert set(covered.values()) == {1}
+    assert len(covered) == mails // per_step * per_step
+    assert max(drawn(load(play), mails // per_step).values()) > 1
