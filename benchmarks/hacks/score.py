@@ -19,7 +19,7 @@ from environments.chat_format import ChatFormat
 from environments.task import Role, Task
 from training.config import Config
 from training.game import Board
-from training.pool import QuestionPool
+from training.loop_state import LoopState
 from training.recipe import make_episode, make_judge
 from training.samples import Record
 from training.selfplay import train_step
@@ -90,11 +90,12 @@ def solver_score(place: Place, hack: SolverHack, config: Config) -> Score:
 def _score(place: Place, act: Act, config: Config, role: Role, steps: int) -> Score:
     """Over the second half of the steps."""
     engine = ScriptedEngine(place, make_episode(config, place.chat, place.index), act)
-    board, pool, judge = Board(place.index, tuple(place.ground.mails)), QuestionPool(), make_judge(config)
+    board, judge = Board(place.index, tuple(place.ground.mails)), make_judge(config)
+    state = LoopState.load(config, {})
     honest: list[Mapping[str, object]] = []
     hacked: list[Mapping[str, object]] = []
     for step in range(1, steps + 1):
-        report = train_step(engine, board, judge, config, step, pool)
+        report = train_step(engine, board, judge, config, step, state)
         if step > steps // 2:
             for member, reward in _rewards(report.samples, role):
                 (honest if member < MEMBERS // 2 else hacked).append(reward)
