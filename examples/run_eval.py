@@ -15,7 +15,7 @@ from evaluation.evaluator import benchmark
 from evaluation.report import comparison_table
 from evaluation.runner import store_result
 from training.config_load import load_config
-from training.recipe import company_index, make_judge, make_players, run_folder, user_errors
+from training.recipe import company_index, make_players, rule_judge, run_folder, user_errors
 
 
 @user_errors()
@@ -26,7 +26,7 @@ def main() -> None:
     args, overrides = parser.parse_known_args()
     config = load_config(args.config, overrides)
     players = make_players(config, company_index(config.evaluation.source))
-    result = benchmark(players, make_judge(config))()
+    result = benchmark(players, rule_judge(config))()
     label = args.label or config.policy.model_name
     path = store_result(run_folder(config), result, step=0, label=label)
     Console().print(comparison_table({label: result})[0])

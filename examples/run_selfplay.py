@@ -16,7 +16,7 @@ from evaluation.report import comparison_table, stored_results, write_report
 from evaluation.runner import store_result
 from training.config_load import load_config
 from training.loop import run
-from training.recipe import make_judge, make_players, open_board, run_folder, user_errors
+from training.recipe import make_judge, make_players, open_board, rule_judge, run_folder, user_errors
 from training.runlog import EVAL, RunLog
 
 
@@ -33,10 +33,10 @@ def main() -> None:
     with RunLog.of(config) as log:
         board = open_board(config, log.say)
         players = make_players(config, board.index)
-        judge = make_judge(config)
-        fixed = benchmark(players, judge) if config.evaluation.questions else None
+        judge, rules = make_judge(config), rule_judge(config)
+        fixed = benchmark(players, rules) if config.evaluation.questions else None
         validates = config.grpo.val_period or config.grpo.val_at_start or config.grpo.val_at_end
-        held_out = validation(players, judge) if validates else None
+        held_out = validation(players, rules) if validates else None
 
         def measure(step: int, label: str) -> None:
             if fixed is None:

@@ -12,7 +12,7 @@ from pathlib import Path
 from evaluation.evaluator import validation
 from training.config_load import load_config
 from training.loop import warm_start
-from training.recipe import company_index, make_judge, make_players, user_errors
+from training.recipe import company_index, make_players, rule_judge, user_errors
 from training.runlog import RunLog
 
 
@@ -25,7 +25,7 @@ def main() -> None:
     config = load_config(args.config, overrides)
     with RunLog.of(config) as log:
         players = make_players(config, company_index(config.evaluation.validation_source))
-        held_out = validation(players, make_judge(config))
+        held_out = validation(players, rule_judge(config))
         warm_start(players, log)
         log.step(config.sft.max_num_steps, held_out().metrics("val"), phase="val")
         players.engine.save(args.out)

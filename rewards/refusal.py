@@ -22,7 +22,8 @@ from rewards.named_things import MailWords, distinctive_things, holds, links, ma
 
 
 class Refusal(StrEnum):
-    """Why a proposal is invalid, in the order of the checks. The last four are a reader's (``rewards.reading``)."""
+    """Why a proposal is invalid, in the order of the checks. Those from closed_book on are a reader's
+    (``rewards.reading``), the last a judge's."""
 
     NO_SUBMISSION = "no_submission"
     SCHEMA = "schema"
@@ -40,6 +41,7 @@ class Refusal(StrEnum):
     UNSUPPORTED = "unsupported"
     WRONG_KEY = "wrong_key"
     UNNECESSARY = "unnecessary"
+    INCONSISTENT = "inconsistent"
 
 
 class ProposerChecks(BaseModel):

@@ -11,15 +11,19 @@ from __future__ import annotations
 
 import math
 from itertools import pairwise
-from typing import Literal, Self
+from typing import Final, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from corpus_index.faults import Unavailable
 from environments.task import Role
 from environments.trajectory import StopReason, Trajectory
 from rewards.answers import Verdict
 from rewards.breakdown import RewardBreakdown
 from rewards.judge import Judge
+
+FAULT: Final = "fault"
+"""In place of a verdict, where the judge failed."""
 
 
 class SolverReward(BaseModel):
@@ -76,9 +80,8 @@ def solver_reward(trajectory: Trajectory, judge: Judge, settings: SolverReward) 
     """Judge one Solver rollout against the key in its task.
 
     Components: ``correctness`` (the band) and ``evidence`` (the pay for opened key mails). Labels: ``verdict`` (right,
-    wrong, none or unsure), ``grounded`` (every key mail was opened), ``stop``. An environment fault is masked and pays
-    nothing.
-    Whatever the judge raises passes through: the caller knows whether to retry or to mask.
+    wrong, none, unsure or fault), ``grounded`` (every key mail was opened), ``stop``; ``judge_fault`` is why the judge
+    had none to give. A fault of the environment or of the judge is masked and pays nothing.
 
     Raises:
         ValueError: the trajectory is not a Solver's.
@@ -93,12 +96,16 @@ def solver_reward(trajectory: Trajectory, judge: Judge, settings: SolverReward) 
     opened = len(key_mails & set(trajectory.opened))
     grounded = bool(key_mails) and opened == len(key_mails)
     fault = trajectory.stop_reason is StopReason.ENVIRONMENT_FAULT
-    if fault or trajectory.submission is None:
-        verdict = "none"
-    else:
-        verdict = judge.judge(task.question, trajectory.submission.answer, task.answer).value
-    labels = {"verdict": verdict, "grounded": grounded, "stop": trajectory.stop_reason.value}
-    if fault or (verdict == Verdict.UNSURE and settings.unsure == "masked"):
+    labels: dict[str, float | str | bool] = {"grounded": grounded, "stop": trajectory.stop_reason.value}
+    verdict = "none"
+    if not fault and trajectory.submission is not None:
+        try:
+            verdict = judge.judge(task.question, trajectory.submission.answer, task.answer).value
+        except Unavailable as broken:
+            verdict = FAULT
+            labels["judge_fault"] = str(broken)
+    labels["verdict"] = verdict
+    if fault or verdict == FAULT or (verdict == Verdict.UNSURE and settings.unsure == "masked"):
         return RewardBreakdown({"correctness": 0.0, "evidence": 0.0}, labels, masked=True)
     pay = {"right": settings.right, "none": settings.none}.get(verdict, settings.wrong)
     return RewardBreakdown({"correctness": pay, "evidence": settings.for_evidence(opened, len(key_mails))}, labels)

@@ -14,6 +14,7 @@ from corpus_index.sources.company_words import RELATIONS
 from environments.episode import EpisodeSettings
 from environments.tools import ToolSettings
 from rewards.answers import MatchSettings
+from rewards.llm_judge import JudgeSettings
 from rewards.proposer_pay import ProposerReward
 from rewards.reading import ReaderSettings
 from rewards.solver import SolverReward
@@ -81,10 +82,12 @@ class GrpoConfig(Section):
 
 class EnvConfig(EpisodeSettings):
     on_faults: Literal["stop", "continue"] = "stop"
-    """What becomes of a step in which too many rollouts ended because the index was away. stop: the run ends with a
-    checkpoint of the last whole step, and the same command goes on from there. continue: no update in this step."""
+    """What becomes of a step in which too many rollouts ended because the index was away, or found no judge. stop: the
+    run ends with a checkpoint of the last whole step, and the same command goes on from there. continue: no update in
+    this step."""
     max_fault_share: Annotated[float, Field(ge=0, le=1)] = 0.5
-    """More than this share of a step's rollouts is too many; fewer are left out of the update and counted."""
+    """More than this share of a step's rollouts, or of its answers unjudged, is too many; fewer are left out of the
+    update and counted."""
 
 
 class WandbConfig(Section):
@@ -190,6 +193,18 @@ class RewardsConfig(Section):
     """Checks of a valid question by reading, without search, before Solvers get it (``rewards.reading``)."""
     answers: MatchSettings = MatchSettings()
     """How an answer is compared with its key."""
+    judge: JudgeSettings = JudgeSettings()
+    """Who decides where training pays. Benchmarks and validation are measured by the rules alone."""
+
+    @model_validator(mode="after")
+    def _unknown_is_not_wrong(self) -> RewardsConfig:
+        refuse(
+            {
+                "judge.kind endpoint with solver.unsure wrong: what the judge cannot tell would be paid as wrong; set "
+                "rewards.solver.unsure to masked": self.judge.kind == "endpoint" and self.solver.unsure == "wrong"
+            }
+        )
+        return self
 
 
 class SftConfig(Section):

@@ -1,4 +1,5 @@
-"""What a step does about rollouts that the search index failed: leave them out, skip the update, or stop the run."""
+"""What a step does about rollouts that the search index or the judge failed: leave them out, skip the update, or stop
+the run."""
 
 from __future__ import annotations
 
@@ -15,15 +16,16 @@ class FaultStop(RuntimeError):
 
 
 class FaultWatch:
-    """Counts one step's rollouts and those that ended by an environment fault.
+    """Counts one step's rollouts and those that ended by an environment fault or found no judge.
 
-    Both methods that count raise FaultStop where ``env.on_faults`` is stop and the step is lost.
+    The methods that count raise FaultStop where ``env.on_faults`` is stop and the step is lost.
     """
 
     def __init__(self, settings: EnvConfig) -> None:
         self._settings = settings
         self._rollouts = 0
         self._faults = 0
+        self._unjudged = self._answers = 0
         self._unreadable = False
         self._causes: Counter[str] = Counter()
 
@@ -33,6 +35,14 @@ class FaultWatch:
         self._rollouts += len(trajectories)
         self._faults += len(faulted)
         self._causes.update(t.events[-1].error for t in faulted if t.events)
+        self._judge()
+
+    def unjudged(self, causes: Sequence[str], *, answers: int) -> None:
+        """Of ``answers`` among the rollouts counted before, those that the judge failed, each with its cause."""
+        self._faults += len(causes)
+        self._unjudged += len(causes)
+        self._answers += answers
+        self._causes.update(f"judge: {cause}" for cause in causes)
         self._judge()
 
     def unreadable(self, fault: IndexUnavailable) -> None:
@@ -49,7 +59,8 @@ class FaultWatch:
     @property
     def lost(self) -> bool:
         """Whether too little of the step is left to learn from."""
-        return self._unreadable or self.share > self._settings.max_fault_share
+        unjudged = self._unjudged / max(self._answers, 1)  # without Solvers' pay nobody's is known
+        return self._unreadable or max(self.share, unjudged) > self._settings.max_fault_share
 
     def metrics(self) -> dict[str, float]:
         return {"faults/rollouts": float(self._faults), "faults/share": self.share, "faults/lost": float(self.lost)}
@@ -62,6 +73,7 @@ class FaultWatch:
             "the mails to start from could not be read"
             if self._unreadable
             else f"{self._faults} of {self._rollouts} rollouts ended by an environment fault"
+            + (f", {self._unjudged} of them for want of a judge" if self._unjudged else "")
         )
         return what + "".join(f" ({cause})" for cause, _ in self._causes.most_common(1))
 

@@ -85,10 +85,10 @@ def keep_step(step: int, manager: CheckpointManager, players: Players, state: Lo
 
 def stop_message(step: int, stop: FaultStop, config: Config, locator: str) -> str:
     after = (
-        f"step {step - 1} is saved: start the search node again, then the same command, and the run goes on with step "
-        f"{step}. To go on without a step's update instead, set env.on_faults to continue"
+        f"step {step - 1} is saved: start what is away again (the search node, the judge), then the same command, and "
+        f"the run goes on with step {step}. To go on without a step's update instead, set env.on_faults to continue"
         if config.checkpointing.enabled
-        else "nothing is saved, because checkpointing.enabled is false: start the search node again and the run anew"
+        else "nothing is saved, because checkpointing.enabled is false: start what is away again and the run anew"
     )
     return f"step {step} was given up: {stop}. Index: {locator}; {after}"
 

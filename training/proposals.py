@@ -42,6 +42,14 @@ class Proposals:
                 distinct.setdefault((t.submission.question, t.submission.answer), []).append(i)
         return list(distinct.values())
 
+    def submissions(self) -> dict[Submission, list[int]]:
+        """The places of the valid proposals, those of one question, key and evidence together."""
+        equal: dict[Submission, list[int]] = {}
+        for i, (t, refusal) in enumerate(zip(self.trajectories, self.refusals, strict=True)):
+            if refusal is None and t.submission is not None:
+                equal.setdefault(t.submission, []).append(i)
+        return equal
+
 
 def propose(
     engine: Engine, board: Board, config: Config, step: int, rng: random.Random, faults: FaultWatch, desk: EvidenceDesk
@@ -63,17 +71,14 @@ def read(
     """The proposals after the reader's checks (``rewards.reader``)."""
     trajectories, refusals = list(proposals.trajectories), list(proposals.refusals)
     notes = list(proposals.notes)
-    equal: dict[Submission, list[int]] = {}  # the evidence included: it is what is read
-    for i, (t, refusal) in enumerate(zip(trajectories, refusals, strict=True)):
-        if refusal is None and t.submission is not None:
-            equal.setdefault(t.submission, []).append(i)
+    equal = proposals.submissions()
     firsts = [trajectories[members[0]] for members in equal.values()]
     verdicts = read_questions(engine, desk, judge, config, step, firsts)
     for members, verdict in zip(equal.values(), verdicts, strict=True):
         for i in members:
             refusals[i], notes[i] = verdict.refusal, {**verdict.labels, "unknown": float(verdict.unknown)}
             if verdict.unknown:
-                trajectories[i], refusals[i] = _undecided(trajectories[i], "the reader's checks could not be made")
+                trajectories[i], refusals[i] = undecided(trajectories[i], "the reader's checks could not be made")
     return replace(proposals, trajectories=trajectories, refusals=refusals, notes=notes)
 
 
@@ -119,13 +124,13 @@ def _checked(
         try:
             refusal = check_proposal(t, desk.reader(t.task.scope), config.rewards.proposer.checks)
         except IndexUnavailable as fault:
-            t, refusal = _undecided(t, f"evidence could not be checked: {fault}")
+            t, refusal = undecided(t, f"evidence could not be checked: {fault}")
         trajectories.append(t)
         refusals.append(refusal)
     return trajectories, refusals
 
 
-def _undecided(t: Trajectory, reason: str) -> tuple[Trajectory, Refusal]:
+def undecided(t: Trajectory, reason: str) -> tuple[Trajectory, Refusal]:
     """The proposal as an environment fault, which is masked: nobody knows whether it is valid."""
     event = ToolEvent(len(t.turn_starts), "", {}, reason)
     faulted = replace(t, stop_reason=StopReason.ENVIRONMENT_FAULT, submission=None, events=(*t.events, event))

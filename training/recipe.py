@@ -16,7 +16,9 @@ from corpus_index.sources.company import Company, parse_spec
 from environments.chat_format import ChatFormat
 from environments.episode import Episode
 from environments.tools import ToolBox
-from rewards.judge import RuleJudge
+from rewards.endpoint import Endpoint
+from rewards.judge import Judge, RuleJudge
+from rewards.llm_judge import EndpointJudge
 from training.checkpoint import CheckpointError
 from training.config import Config
 from training.console import printable
@@ -67,8 +69,18 @@ def company_index(source: str) -> SearchIndex:
     return open_memory_index(documents)
 
 
-def make_judge(config: Config) -> RuleJudge:
+def rule_judge(config: Config) -> RuleJudge:
+    """What benchmarks and validation are measured by, so that runs compare whoever paid their rewards."""
     return RuleJudge(config.rewards.answers)
+
+
+def make_judge(config: Config) -> Judge:
+    """What the rewards are paid by. Raises ValueError where the endpoint's settings cannot work."""
+    settings = config.rewards.judge
+    if settings.kind == "rules":
+        return rule_judge(config)
+    cache = Path(settings.cache_path) if settings.cache_path else run_folder(config) / "judge_replies.sqlite"
+    return EndpointJudge(rule_judge(config), Endpoint(settings.endpoint, cache), settings)
 
 
 @dataclass(frozen=True)

@@ -15,14 +15,16 @@ from dataclasses import dataclass, field, replace
 from environments.task import Task
 from environments.trajectory import Trajectory
 from rewards.breakdown import RewardBreakdown
-from rewards.judge import Judge
-from rewards.solver import solver_reward
+from rewards.judge import Judge, RuleJudge
+from rewards.llm_judge import EndpointJudge
 from training.advantages import group_advantages
 from training.config import Config
+from training.consistency import check_claims
 from training.engines.base import Engine, Weighted
 from training.evidence import EvidenceDesk
 from training.faults import FaultWatch
 from training.game import Board, phase_sampling
+from training.judging import judge_faults, judge_metrics, solver_pay
 from training.loop_state import LoopState
 from training.losses import role_weights
 from training.mismatch import beyond_threshold, mismatch_metrics, sequence_errors
@@ -67,6 +69,10 @@ def train_step(
             old = min(round(config.selfplay.pool_share * config.selfplay.max_solver_groups), len(pool))
             groups = config.selfplay.max_solver_groups - old
             proposals = propose(engine, board, config, step, rng, faults, desk)
+        if isinstance(judge, EndpointJudge) and config.rewards.judge.proposals and not faults.lost:
+            with clock("consistency"):
+                proposals, counts = check_claims(proposals, judge, desk, config, faults)
+                report.metrics |= counts
         if config.rewards.reader.enabled and not faults.lost:
             with clock("read"):
                 proposals = read(engine, judge, config, step, proposals, desk)
@@ -86,12 +92,13 @@ def train_step(
             hinted = engine.rollout(hint_tasks(asked, config), phase_sampling(config, step, 3))
             faults.count(hinted)
     with clock("reward"):
-        solver_pay = [solver_reward(t, judge, config.rewards.solver) for t in solved]
+        answer_pay = solver_pay(solved, judge, config.rewards.solver)
+        faults.unjudged(judge_faults(answer_pay), answers=sum(t.submission is not None for t in solved))
         trajectories = [*proposals.trajectories, *solved]
-        hint_pay = [solver_reward(t, judge, config.rewards.solver) for t in hinted]
-        with_pay, hinted_pay = zip(solved, solver_pay, strict=True), zip(hinted, hint_pay, strict=True)
+        hint_pay = solver_pay(hinted, judge, config.rewards.solver)
+        with_pay, hinted_pay = zip(solved, answer_pay, strict=True), zip(hinted, hint_pay, strict=True)
         proposers = proposer_pay(proposals, with_pay, hinted_pay, state.memory, config)
-        pay = [*proposers, *solver_pay]
+        pay = [*proposers, *answer_pay]
         advantages = _advantages(trajectories, pay, config)
     with clock("logprobs"):
         alive = [i for i, a in enumerate(advantages) if a != 0]
@@ -107,8 +114,9 @@ def train_step(
         report.metrics |= _update(engine, trajectories, advantages, kept, config)
         engine.sync_weights()
     report.metrics |= selection.metrics | mismatch_metrics([trajectories[i] for i in alive], recomputed)
-    report.metrics |= game_metrics(trajectories, pay)
-    report.metrics |= proposal_metrics(proposals.trajectories, proposals.refusals, proposals.group_of, board, judge)
+    report.metrics |= game_metrics(trajectories, pay) | judge_metrics(answer_pay)
+    rules = RuleJudge(config.rewards.answers)  # what the facts say is no question for a model
+    report.metrics |= proposal_metrics(proposals.trajectories, proposals.refusals, proposals.group_of, board, rules)
     report.metrics |= pay_metrics(proposals, proposers)
     report.metrics |= {"pool/sorts": float(len(pool)), "pool/drawn": float(len(older))}
     report.metrics |= faults.metrics()
