@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated
@@ -37,7 +38,7 @@ class Question(BaseModel):
 
     The other fields are optional. ``entity`` is what the question is about: questions of one entity form a cluster.
     ``kind`` is a free label of the pattern. ``generator``, ``corpus`` (the source it was asked of), ``fingerprint``
-    (see ``fingerprint``) and ``seed`` say where it comes from. A Solver sees only the mails of ``scope``; None: all.
+    (``corpus_fingerprint``) and ``seed`` say where it comes from. A Solver sees only the mails of ``scope``; None: all.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
@@ -67,6 +68,14 @@ class Question(BaseModel):
             tool_variant=tool_variant,
             scope=self.scope,
         )
+
+
+def corpus_fingerprint(ids: Iterable[str]) -> str:
+    """16 hex digits that tell corpora apart by the ids of their mails, in whatever order."""
+    digest = hashlib.sha256()
+    for mail_id in sorted(ids):
+        digest.update(mail_id.encode() + b"\n")
+    return digest.hexdigest()[:16]
 
 
 def load_questions(path: Path) -> list[Question]:

@@ -29,6 +29,7 @@ from training.config_base import (
     refuse,
 )
 from training.config_curriculum import PhaseConfig
+from training.config_data import DataConfig
 from training.config_loss import LossConfig as LossConfig
 from training.config_policy import PolicyConfig as PolicyConfig
 
@@ -160,7 +161,7 @@ class RoleWeights(Section):
 
 class SelfPlayConfig(Section):
     mode: Literal["selfplay", "fixed"] = "selfplay"
-    """fixed: GRPO of the Solver alone on ground-truth questions."""
+    """fixed: GRPO of the Solver alone on known questions: those of ``data.train.data_path``, or a company's facts."""
     proposer_prompts_per_step: PositiveInt = 16
     proposer_generations: GroupSize = 8
     solver_generations: GroupSize = 8
@@ -275,6 +276,7 @@ class Config(Section):
     cluster: ClusterConfig = ClusterConfig()
     engine: EngineConfig = EngineConfig()
     corpus: CorpusConfig = CorpusConfig()
+    data: DataConfig = DataConfig()
     scope: MailScope = MailScope()
     """The mails of ``corpus`` that exist for the agent: tools, seeds and checks see no other. The companies of
     ``evaluation`` are corpora of their own."""
@@ -298,6 +300,10 @@ class Config(Section):
                 f"checkpointing.metric_name {metric} needs a validation: set grpo.val_period above 0 or "
                 "grpo.val_at_end to true, or metric_name to null": (
                     self.checkpointing.enabled and metric is not None and metric.startswith("val:") and never_validates
+                ),
+                f"data.train.data_path is {self.data.train.data_path} and selfplay.mode selfplay asks its own questions"
+                ": set selfplay.mode to fixed, or data_path to null": (
+                    self.data.train.data_path is not None and self.selfplay.mode == "selfplay"
                 ),
                 f"grpo.max_rollout_turns {self.grpo.max_rollout_turns} and env.limits.max_turns "
                 f"{self.env.limits.max_turns} are one number: env.limits.max_turns: ${{grpo.max_rollout_turns}}": (

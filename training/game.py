@@ -16,6 +16,7 @@ from environments.task import Role, Task
 from rewards.answers import Verdict
 from rewards.judge import Judge
 from training.config import Config
+from training.deck import QuestionDeck
 from training.engines.base import Sampling
 from training.seeds import covering, seed_text
 
@@ -23,11 +24,13 @@ from training.seeds import covering, seed_text
 @dataclass(frozen=True)
 class Board:
     """``index`` holds what ``scope`` of the config allows, ``ids`` are all its mails, in order. ``company`` is the
-    oracle where the corpus is synthetic: rewards never see it, only the log and the fixed-question control do."""
+    oracle where the corpus is synthetic: rewards never see it, only the log and the fixed-question control do.
+    ``questions`` are a file's (``data.train.data_path``), for the fixed mode."""
 
     index: SearchIndex
     ids: tuple[str, ...]
     company: Company | None = None
+    questions: QuestionDeck | None = None
 
     def read(self, mail_id: str, settings: RetrySettings, scope: MailScope | None = None) -> Document | None:
         """A mail as a task of this ``scope`` may see it. Raises IndexUnavailable after the retries."""
@@ -44,40 +47,52 @@ class Board:
         seeds = covering(self.ids, count, step, config.grpo.seed) if play.cover else rng.sample(self.ids, count)
         tasks: list[Task] = []
         for k, mail_id in enumerate(seeds):
-            mail = self.read(mail_id, config.tools)
-            if mail is None:
-                raise LookupError(f"mail {mail_id} is in the index's list but cannot be read; rebuild the index")
-            task = Task(
-                role=Role.PROPOSER,
-                group_id=f"{step}/p{k}",
-                hops=draw_hops(play.hops, rng),
-                seed=seed_text(mail, play.seeds),
-                tool_variant=rng.randrange(play.tool_variants),
-            )
+            task = self.proposer_task(config, f"{step}/p{k}", mail_id, draw_hops(play.hops, rng), rng)
             tasks += [task] * play.proposer_generations
         return tasks
 
+    def proposer_task(self, config: Config, group_id: str, seed_mail: str, hops: int, rng: random.Random) -> Task:
+        """Raises IndexUnavailable where the seed cannot be read."""
+        mail = self.read(seed_mail, config.tools)
+        if mail is None:
+            raise LookupError(f"mail {seed_mail} is in the index's list but cannot be read; rebuild the index")
+        return Task(
+            role=Role.PROPOSER,
+            group_id=group_id,
+            hops=hops,
+            seed=seed_text(mail, config.selfplay.seeds),
+            tool_variant=rng.randrange(config.selfplay.tool_variants),
+        )
+
     def fixed_tasks(self, config: Config, step: int, rng: random.Random) -> list[Task]:
-        """Ground-truth questions for the control: ``num_prompts_per_step`` groups of ``num_generations_per_prompt``."""
+        """Questions with known answers: ``num_prompts_per_step`` groups of ``num_generations_per_prompt``. Those of the
+        file where there is one, whatever ``selfplay.hops`` says; else drawn from the company's facts."""
+        groups = config.grpo.num_prompts_per_step
+        if self.questions is not None:
+            asked = [
+                question.task(f"{step}/s{k}", rng.randrange(config.selfplay.tool_variants))
+                for k, question in enumerate(self.questions.deal(step, groups))
+            ]
+        else:
+            asked = [self._company_task(config, f"{step}/s{k}", rng) for k in range(groups)]
+        return [task for task in asked for _ in range(config.grpo.num_generations_per_prompt)]
+
+    def _company_task(self, config: Config, group_id: str, rng: random.Random) -> Task:
         if self.company is None:
             raise ValueError(
                 f"selfplay.mode fixed needs questions with known answers and corpus.source is {config.corpus.source}; "
-                "use a company: source or selfplay.mode selfplay"
+                "use a company: source, data.train.data_path, or selfplay.mode selfplay"
             )
-        tasks: list[Task] = []
-        for k in range(config.grpo.num_prompts_per_step):
-            question = random_question(self.company, draw_hops(config.selfplay.hops, rng), rng)
-            task = Task(
-                role=Role.SOLVER,
-                group_id=f"{step}/s{k}",
-                hops=question.hops,
-                question=question.question,
-                answer=question.answer,
-                evidence=question.evidence,
-                tool_variant=rng.randrange(config.selfplay.tool_variants),
-            )
-            tasks += [task] * config.grpo.num_generations_per_prompt
-        return tasks
+        question = random_question(self.company, draw_hops(config.selfplay.hops, rng), rng)
+        return Task(
+            role=Role.SOLVER,
+            group_id=group_id,
+            hops=question.hops,
+            question=question.question,
+            answer=question.answer,
+            evidence=question.evidence,
+            tool_variant=rng.randrange(config.selfplay.tool_variants),
+        )
 
 
 def phase_sampling(config: Config, step: int, phase: int) -> Sampling:

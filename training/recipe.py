@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from corpus_index.backends import open_index, open_memory_index, open_writer
-from corpus_index.backends.base import IndexMissing, IndexUnavailable, SearchIndex
+from corpus_index.backends.base import IndexMissing, SearchIndex
+from corpus_index.faults import Unavailable
 from corpus_index.pipeline import prepare
 from corpus_index.scope import MailScope
 from corpus_index.sources.company import Company, parse_spec
@@ -22,6 +23,7 @@ from rewards.llm_judge import EndpointJudge
 from training.checkpoint import CheckpointError
 from training.config import Config
 from training.console import printable
+from training.deck import QuestionDeck, open_deck
 from training.engines.local import LocalEngine, pick_device
 from training.engines.models import load_policy
 from training.faults import FaultStop
@@ -39,7 +41,8 @@ def run_folder(config: Config) -> Path:
 def open_board(config: Config, say: Callable[[str], None]) -> Board:
     """Open the run's index, or build it from ``corpus.source`` first; the board is what ``scope`` leaves of it.
 
-    Raises SourceError, IndexUnavailable, or ValueError where the scope leaves no mail.
+    Raises SourceError, IndexUnavailable, ValueError where the scope leaves no mail, and QuestionFileError where
+    ``data.train.data_path`` does not fit the mails.
     """
     locator = config.corpus.index or f"embedded:{run_folder(config) / 'index'}"
     try:
@@ -55,7 +58,16 @@ def open_board(config: Config, say: Callable[[str], None]) -> Board:
     ids = tuple(index.ids())
     if not ids and config.scope != MailScope():
         raise ValueError(f"no mail of {locator} lies within scope: {config.scope}. Widen it or check its names")
-    return Board(index, ids, company_of(config.corpus.source))
+    return Board(index, ids, company_of(config.corpus.source), _deck(config, index, ids, say))
+
+
+def _deck(config: Config, index: SearchIndex, ids: tuple[str, ...], say: Callable[[str], None]) -> QuestionDeck | None:
+    path = config.data.train.data_path
+    if path is None:
+        return None
+    return open_deck(
+        Path(path), index, ids, seed=config.grpo.seed, shuffle=config.data.shuffle, patience=config.tools, say=say
+    )
 
 
 def company_of(source: str) -> Company | None:
@@ -127,7 +139,7 @@ def user_errors() -> Generator[None]:
     """
     try:
         yield
-    except (IndexUnavailable, FaultStop, CheckpointError, RunLogError, OSError, ValueError) as error:
+    except (Unavailable, FaultStop, CheckpointError, RunLogError, OSError, ValueError) as error:
         if isinstance(error, ValueError) and not _raised_by_us(error):
             raise
         text = f"{error.strerror}: {error.filename}" if isinstance(error, OSError) and error.filename else str(error)
