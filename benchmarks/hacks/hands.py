@@ -91,6 +91,7 @@ class Ground:
 
 
 def pick(facts: Sequence[Fact], number: int) -> Fact:
+    """Round and round: two groups need 16 facts before a hack and an honest member ask the same."""
     return facts[number % len(facts)]
 
 
