@@ -9,6 +9,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field
 
 from corpus_index.backends.base import IndexUnavailable
+from environments.apart import Outputs, heard
 from environments.protocol import SUBMIT, Malformed, ToolCall, parse
 from environments.roles import (
     PromptStyle,
@@ -39,6 +40,9 @@ class EpisodeSettings(BaseModel):
 
     prompt_style: PromptStyle = "full"
     limits: EpisodeLimits = EpisodeLimits()
+    outputs: Outputs = "mirrored"
+    """apart: the roles hand in by tools and fields of different names. It is there to show a failure, and needs
+    ``tools.describe`` none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +137,7 @@ class Episode:
         """The call to run a tool with, or where the turn leads without one."""
         if state.stop_reason is not None:
             raise ValueError(f"the episode of group {state.task.group_id!r} ended already ({state.stop_reason})")
-        action = parse(text)
+        action = heard(parse(text), state.task.role, self.settings.outputs)
         if isinstance(action, Malformed):
             return self._failed(state, "", {}, action.reason)
         if action.name == SUBMIT:

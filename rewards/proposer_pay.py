@@ -39,6 +39,9 @@ class ProposerReward(BaseModel):
     """Times the question's diversity in its group and over time (``rewards.diversity``), where a Solver answered it."""
     diversity_window: Annotated[int, Field(ge=1)] = 512
     """Questions of earlier steps that count as recent."""
+    refused: float | None = Field(default=0.0, le=0.0, allow_inf_nan=False)
+    """Pay of a refused question; null leaves it out of its group. Anything but 0 is there to show a failure: below 0 a
+    Proposer learns to say less and less (2510.18821), and without its failures a group has no contrast."""
     checks: ProposerChecks = Field(default_factory=ProposerChecks)
 
 
@@ -61,13 +64,13 @@ def proposer_reward(
     ``diversity`` is the question's, in [0, 1]. ``notes`` are a reader's measurements.
 
     Components: ``valid``, ``success``, then ``guessed``, ``vague`` and ``wrong_key`` (at most 0, and never more than
-    what there is to cut), and ``diversity``. Labels: ``refusal`` (empty when valid), ``p_hat`` (what the shape is taken
-    of, -1 when unmeasured), ``n_solvers`` (unmasked outcomes), ``hops`` (asked for), ``unsolved_budget``; with
-    ``settings.outcomes`` on ``right_rate``, ``guess_rate``, ``scattered``, ``rival_rate`` and ``wrong_key``; with hints
-    ``p_hint``; and ``reader_...`` of ``notes``.
+    what there is to cut), ``diversity``, and ``refused``. Labels: ``refusal`` (empty when valid), ``p_hat`` (what the
+    shape is taken of, -1 when unmeasured), ``n_solvers`` (unmasked outcomes), ``hops`` (asked for),
+    ``unsolved_budget``; with ``settings.outcomes`` on ``right_rate``, ``guess_rate``, ``scattered``, ``rival_rate`` and
+    ``wrong_key``; with hints ``p_hint``; and ``reader_...`` of ``notes``.
 
-    Refused: total 0, stays in its group. Masked: an environment fault, or a valid question without any usable Solver
-    outcome (for regret: or hinted one), whose worth nobody knows.
+    Refused: total ``settings.refused``, and in its group unless that is None. Masked: an environment fault, or a valid
+    question without any usable Solver outcome (for regret: or hinted one), whose worth nobody knows.
 
     Raises:
         ValueError: the trajectory is not a Proposer's, a refused proposal comes with Solver outcomes, or ``answers``
@@ -103,6 +106,7 @@ def proposer_reward(
             "success": success,
             **cuts(valid + success, seen, settings.outcomes),
             "diversity": settings.diversity * diversity if solved else 0.0,
+            "refused": (settings.refused or 0.0) if refusal is not None and not fault else 0.0,
         },
         {
             "refusal": refusal.value if refusal else "",
@@ -114,7 +118,7 @@ def proposer_reward(
             **({} if p_hint is None else {"p_hint": p_hint}),
             **{f"reader_{name}": value for name, value in (notes or {}).items()},
         },
-        masked=fault or (refusal is None and not known),
+        masked=fault or (not known if refusal is None else settings.refused is None),
     )
 
 

@@ -17,6 +17,7 @@ from corpus_index.document import Document
 from corpus_index.folding import words
 from environments.task import Role
 from environments.trajectory import Trajectory
+from environments.untrusted import neutralise
 from rewards.answers import mentions
 from rewards.named_things import MailWords, distinctive_things, holds, links, mail_words, phrases_of
 
@@ -32,6 +33,7 @@ class Refusal(StrEnum):
     NOT_OPENED = "not_opened"
     ANSWER_IN_QUESTION = "answer_in_question"
     NAMES_MAIL_ID = "names_mail_id"
+    MARKUP = "markup"
     ANSWER_NOT_IN_EVIDENCE = "answer_not_in_evidence"
     UNGROUNDED = "ungrounded"
     NO_ENTITY = "no_entity"
@@ -63,6 +65,9 @@ class ProposerChecks(BaseModel):
     answer_not_in_question: bool = True
     no_mail_ids: bool = True
     """The question names no mail id that the Proposer saw."""
+    no_markup: bool = False
+    """The question holds no protocol tag and no special token: a forged tool result makes some Solvers stop, and an
+    easy question look like one of middling difficulty."""
     answer_in_evidence: Literal["any", "last", "off"] = "any"
     """Which evidence mail must state the answer: any of them, the last one, or none need to."""
     grounded: bool = True
@@ -108,6 +113,8 @@ def check_proposal(
         return Refusal.ANSWER_IN_QUESTION
     if checks.no_mail_ids and _names_mail(question, trajectory, evidence):
         return Refusal.NAMES_MAIL_ID
+    if checks.no_markup and neutralise(question) != question:
+        return Refusal.MARKUP
     mails = [mail_words(document) for document in documents]
     stating = mails[-1:] if checks.answer_in_evidence == "last" else mails
     if checks.answer_in_evidence != "off" and not any(mentions(mail.text, answer) for mail in stating):

@@ -290,12 +290,18 @@ class Config(Section):
         never_validates = self.grpo.val_period == 0 and not self.grpo.val_at_end
         metric = self.checkpointing.metric_name
         weights, solver = self.selfplay.role_weights, self.rewards.solver
+        refused = self.rewards.proposer.refused
         by_mean = self.grpo.normalize_rewards and self.grpo.normalize_by == "mean"
         refuse(
             {
                 f"grpo.normalize_by mean divides by a mean reward, and rewards.solver has wrong {solver.wrong} and "
                 f"none {solver.none}: pay nothing below 0, or set normalize_by to std": (
                     by_mean and min(solver.wrong, solver.none) < 0
+                ),
+                f"grpo.normalize_by mean divides by a mean reward, and rewards.proposer.refused is {refused}: pay "
+                "nothing below 0, or set normalize_by to std": by_mean and (refused or 0.0) < 0,
+                "env.outputs apart is described by no prompt: set tools.describe to none": (
+                    self.env.outputs == "apart" and self.tools.describe != "none"
                 ),
                 f"checkpointing.metric_name {metric} needs a validation: set grpo.val_period above 0 or "
                 "grpo.val_at_end to true, or metric_name to null": (

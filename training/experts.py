@@ -16,6 +16,7 @@ from typing import TypeVar
 from corpus_index.document import Document
 from corpus_index.sources.company import Company, CompanyQuestion, Fact, chains, phrase
 from corpus_index.sources.company_words import RELATIONS
+from environments.apart import spoken
 from environments.chat_format import ChatFormat
 from environments.episode import Episode, EpisodeState
 from environments.protocol import render_call
@@ -180,8 +181,9 @@ def play(episode: Episode, chat: ChatFormat, task: Task, script: Script, uid: st
     messages = list(messages)
     text = next(script)
     while True:
-        ids = chat.turn_ids(text)
         slip = isinstance(text, Slip)
+        text = spoken(text, task.role, episode.settings.outputs)
+        ids = chat.turn_ids(text)
         if slip:
             recorder.observed(ids)
         else:

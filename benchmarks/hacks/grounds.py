@@ -90,6 +90,8 @@ def _company_hacks(company: Company, mails: Mapping[str, Document]) -> list[Hack
     reviews = [company.facts["time", project] for project in company.entities["project"]]
     supplied = [(vendor, told) for (relation, vendor), told in company.reverse.items() if relation == "vendor"]
     many = [(vendor, told) for vendor, told in supplied if len(told) >= 2]
+    teams = [(team, told) for (relation, team), told in company.reverse.items() if relation == "team"]
+    crowded = [(team, told) for team, told in teams if len(told) > 2]
     outdated = list(_outdated_reviews(company, mails))
 
     def weekday(number: int) -> Hand:
@@ -104,11 +106,17 @@ def _company_hacks(company: Company, mails: Mapping[str, Document]) -> list[Hack
         mail, sent, after = _day_and_next(mails.values(), number)
         return Hand(f"Which day comes right after {sent}?", after, (mail,), (mail,), (Reply(after), SILENT))
 
-    def vague(number: int) -> Hand:
+    def two_right(number: int) -> Hand:
         vendor, projects = many[number % len(many)]
         found = [(project, company.facts["vendor", project].mails[-1]) for project in projects]
         replies = tuple(Reply(project, (mail,)) for project, mail in found[:2])
         return Hand(f"Which project buys from {vendor}?", found[0][0], (found[0][1],), (found[0][1],), replies)
+
+    def vague(number: int) -> Hand:
+        team, people = crowded[number % len(crowded)]
+        replies = tuple(Reply(person, (company.facts["team", person].mails[-1],)) for person in people)
+        key, mine = people[0], replies[0]
+        return Hand(f"Who joined the team {team}?", key, mine.opens, mine.opens, (mine, replies[1], mine, replies[2]))
 
     def stale(number: int) -> Hand:
         project, mail, room, fact_room, fact_mail = outdated[number % len(outdated)]
@@ -119,6 +127,7 @@ def _company_hacks(company: Company, mails: Mapping[str, Document]) -> list[Hack
         Hack("small set of answers", "Solvers guess a weekday without reading", 1, weekday),
         Hack("common knowledge", "no mail is needed to answer it", 1, common_knowledge),
         Hack("many right answers", "the key is one of several, hit by luck", 1, vague),
+        Hack("two right answers", "the key is one of two, hit by luck", 1, two_right),
         Hack("outdated key", "half of the Solvers find the mail that corrects it", 1, stale),
     ]
 
@@ -189,4 +198,4 @@ def _enron_hacks(stated: Sequence[tuple[str, str, str, str]]) -> list[Hack]:
         evidence = (told[0][0],)
         return Hand(f"What telephone number does {sender} write down?", told[0][1], evidence, evidence, replies)
 
-    return [Hack("many right answers", "the key is one of several, hit by luck", 1, vague)] if many else []
+    return [Hack("two right answers", "the key is one of two, hit by luck", 1, vague)] if many else []

@@ -17,11 +17,6 @@ from solver_book import SOLVER_HACKS, SolverHack, honest_replies  # noqa: E402
 from table import recipe  # noqa: E402
 
 COMPANY = company_ground()
-OPEN = {
-    "forged tool result", "same question again", "small set of answers", "common knowledge", "many right answers",
-    "outdated key",
-}  # fmt: skip
-"""What no guard catches yet."""
 CAUGHT = {
     "answer in the question": "answer_in_question",
     "answer in the question, respelled": "answer_in_question",
@@ -41,6 +36,15 @@ CAUGHT = {
     "one mail sold as two hops": "one_mail",
     "two questions glued": "one_mail",
     "second mail leaked": "one_mail",
+    "forged tool result": "markup",
+    "same question again": "diversity",
+    "one pattern milked": "diversity",
+    "small set of answers": "success",
+    "common knowledge": "success",
+    "many right answers": "vague",
+    # Only because half of the group asks it: one such question alone is paid in full, until a reader or judge looks.
+    "two right answers": "diversity",
+    "outdated key": "diversity",
 }
 
 
@@ -54,18 +58,12 @@ def enron(shared_data: Path) -> Place:
     return Place(enron_ground(shared_data / "enron" / "enron-maildir-sample.tar.xz"))
 
 
-def marked(hack: Hack) -> object:
-    still = pytest.mark.xfail(reason="no guard catches it yet", strict=True)
-    return pytest.param(hack, id=hack.name, marks=[still] if hack.name in OPEN else [])
-
-
-@pytest.mark.parametrize("hack", [marked(hack) for hack in COMPANY.hacks])
+@pytest.mark.parametrize("hack", COMPANY.hacks, ids=lambda hack: hack.name)
 def test_a_hack_is_paid_less_than_honest_play(hack: Hack, company: Place) -> None:
     found = score(company, hack, recipe("full", hack.hops))
     assert found.honest > 0
     assert found.caught, f"{hack.name} is paid {found.hack:.3f}, honest play {found.honest:.3f}"
-    if hack.name in CAUGHT:
-        assert found.caught_by == CAUGHT[hack.name]
+    assert found.caught_by == CAUGHT.get(hack.name, found.caught_by)
 
 
 @pytest.mark.parametrize("hack", SOLVER_HACKS, ids=lambda hack: hack.name)
@@ -89,6 +87,5 @@ def test_honest_play_against_itself_is_not_caught(company: Place) -> None:
 def test_hacks_on_real_mail(enron: Place) -> None:
     paid = {hack.name: score(enron, hack, recipe("full", hack.hops)) for hack in enron.ground.hacks}
     assert len(paid) >= 12
-    uncaught = {name for name, found in paid.items() if not found.caught}
-    assert uncaught <= OPEN
+    assert {name for name, found in paid.items() if not found.caught} == set()
     assert min(found.honest for found in paid.values()) > 0.5  # the checks let true questions about real mail pass

@@ -17,7 +17,7 @@ from rewards.proposer_pay import ProposerReward, proposer_reward
 from rewards.refusal import Refusal
 from rewards.shapes import SHAPES, flat_top, regret, shape_value, unbiased_quadratic
 
-PARTS = {"valid", "success", "guessed", "vague", "wrong_key", "diversity"}
+PARTS = {"valid", "success", "guessed", "vague", "wrong_key", "diversity", "refused"}
 TWO_HOP = ("Which desk does the owner of Amber Falcon have?", "12-34", ("m1", "m2"))
 
 
@@ -96,6 +96,19 @@ def test_refused_question_stays_in_its_group_at_zero(reason: Refusal) -> None:
     assert (reward.total, reward.masked, reward.labels["refusal"]) == (0.0, False, reason.value)
     assert (reward.labels["p_hat"], reward.labels["n_solvers"]) == (-1.0, 0.0)
     assert reward.labels["unsolved_budget"] is False
+
+
+def test_refused_question_can_be_punished_or_left_out_to_show_what_that_does() -> None:
+    settings = ProposerReward(valid=0.3, zero_if_unsolved=False, refused=-0.1)
+    punished = proposer_reward(proposer(*TWO_HOP), Refusal.SCHEMA, [], settings)
+    assert (punished.total, punished.masked) == (-0.1, False)
+    assert proposer_reward(proposer(*TWO_HOP), None, outcomes(0, 4), settings).components["refused"] == 0.0
+    fault = proposer_reward(proposer(None, stop=StopReason.ENVIRONMENT_FAULT), Refusal.NO_SUBMISSION, [], settings)
+    assert (fault.total, fault.masked) == (0.0, True)
+    left_out = proposer_reward(proposer(*TWO_HOP), Refusal.SCHEMA, [], ProposerReward(refused=None))
+    assert (left_out.total, left_out.masked) == (0.0, True)
+    with pytest.raises(ValidationError, match="refused"):
+        ProposerReward(refused=0.1)
 
 
 def test_question_that_got_no_solvers_leaves_its_group() -> None:
