@@ -11,37 +11,19 @@ Text is untrusted: lengths are capped before any pattern runs, and every pattern
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
-from decimal import Decimal
 from enum import StrEnum
 from functools import lru_cache
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from corpus_index.folding import WORD, fold, words
-from rewards.values import (
-    FLAGS,
-    GENERIC,
-    STOP,
-    UNITS,
-    WHEN,
-    Date,
-    Email,
-    Extension,
-    Money,
-    Number,
-    Percent,
-    Phone,
-    Time,
-    Value,
-    Weekday,
-    scan,
-    vocabulary,
-)
+from corpus_index.folding import fold, words
+from rewards.answer_text import MAX_ANSWER_CHARS, Reading, content_words, read
+from rewards.names import name_of, same_name
+from rewards.rewording import FLAGS, one_notation
+from rewards.scanning import scan
+from rewards.values import WHEN, Date, Email, Number, Rate, Value, Weekday, same_bare_value, same_value
+from rewards.vocabulary import GENERIC, HEDGES, NEGATIONS, TO_THE_JUDGE
 
-MAX_ANSWER_CHARS = 2000
-"""A longer answer or key is WRONG unread: nothing that long is one claim."""
 _MAX_MAIL_CHARS = 20_000
 
 
@@ -73,204 +55,81 @@ class MatchSettings(BaseModel):
 DEFAULT = MatchSettings()
 
 
-# --- reading a text ----------------------------------------------------------------------------------------------
-
-_NEGATIONS = frozenset(vocabulary(
-    "not no never none nor neither without isn't wasn't aren't don't doesn't didn't won't can't"
-))  # fmt: skip
-_HEDGES = frozenset(("or", "either", "alternatively", "otherwise", "versus", "vs"))
 _TIES = frozenset(("from", "of", "at", "in", "with"))  # "Steve Ehrenreich from Arthur Andersen" names one person
-_TITLES = frozenset(vocabulary("mr mrs ms miss dr prof professor sir jr sr ii iii"))
 _POLARITY = re.compile(r"(yes|yeah|yep|no|nope|true|false)\s{0,3}(?:$|[.,;:!-]\s{0,3}(?!\d))", FLAGS)
-_LEAD_IN = re.compile(r"^(?:the\s)?(?:final\s)?answer(?:\sis\s?:?|:)\s?(?=\S)", FLAGS)
 _YES = frozenset(("yes", "yeah", "yep", "true"))
-_EDGES = " \t\n\"'`.,;:!?()[]{}<>*_"
-_LETTER_DIGIT_GAP = re.compile(r"(?<=[a-z])[\s-]{1,3}(?=\d)|(?<=\d)[\s-]{1,3}(?=[a-z])")
-_ITEM_GAP = re.compile(r"[,;\n&+|]|\band\b", FLAGS)
-
-_LISTING = re.compile(r"[;&+]|\band\b", FLAGS)
-
-
-def _bare(text: str) -> str:
-    """Casefolded, without edge punctuation, and with "EB-3267" and "EB 3267" both as "eb3267"."""
-    return _LETTER_DIGIT_GAP.sub("", text.casefold().strip(_EDGES))
+_ALL_BUT = re.compile(r"\b(?:one\sof|any\sof|except|excluding|(?:all|any|every)(?:one|body|thing)?\sbut)\b", FLAGS)
+_BELONGS = re.compile(r"\s(?:from|of|at|in)(?:\s[A-Z][\w&-]{1,20}){1,3}")
+_ENDINGS = frozenset(("s", "d", "ed", "ing", "es", "ned", "ted", "led"))
+_ASKS_CITY = re.compile(r"\b(?:city|town)\b")
+_ASKS_YES_NO = re.compile(r"(?:is|are|was|were|do|does|did|has|have|had|can|could|will|would|should|may|must)\b", FLAGS)
 
 
-@dataclass(frozen=True, slots=True)
-class _Parsed:
-    folded: str
-    bare: str
-    values: tuple[Value, ...]
-    content: tuple[str, ...]
-    """Words outside the values that carry meaning, in order."""
-    proper: frozenset[str]
-    """Those of ``content`` that are written with a capital."""
-    every: frozenset[str]
-    name: tuple[str, ...]
-    items: tuple[frozenset[str], ...]
-    listed: bool
-    """``items`` are a list of short things, not the clauses of a sentence."""
-    slashed: bool
-
-
-@lru_cache(maxsize=16384)
-def _parse(text: str, day_first: bool) -> _Parsed:
-    folded = _LEAD_IN.sub("", fold(text)[: 2 * MAX_ANSWER_CHARS])
-    values, rest = scan(folded, day_first)
-    content: list[str] = []
-    proper: set[str] = set()
-    for token in WORD.findall(rest):
-        word = token.casefold().removesuffix("'s")
-        capital = token[0].isupper()
-        if word in STOP and not (capital and word in ("will", "may") and content == []):
-            continue
-        content.append(word)
-        if capital:
-            proper.add(word)
-    items = tuple(
-        frozenset(item) for part in _ITEM_GAP.split(rest) if (item := [w for w in words(part) if w not in STOP])
-    )
-    return _Parsed(
-        folded=folded,
-        bare=_bare(folded),
-        values=values,
-        content=tuple(content),
-        proper=frozenset(proper),
-        every=frozenset(words(folded)),
-        name=_name(rest, tuple(content)),
-        items=items,
-        listed=len(items) > 1 and max(map(len, items)) <= 3 and (len(items) > 2 or bool(_LISTING.search(rest))),
-        slashed="/" in rest,
-    )
-
-
-def _name(rest: str, content: Sequence[str]) -> tuple[str, ...]:
-    """First to last name in order, or () where the words cannot be one person's name."""
-    tokens = [w for w in content if w not in _TITLES]
-    if not 1 <= len(tokens) <= 4 or not all(w.replace("'", "").isalpha() for w in tokens):
-        return ()
-    before, comma, after = rest.partition(",")
-    if comma and "," not in after:
-        last = [w for w in words(before) if w in tokens]
-        first = [w for w in words(after) if w in tokens]
-        if last and first:  # "Allen, Phillip K."
-            tokens = [*first, *last]
-    return tuple(tokens)
-
-
-def _same_name(one: Sequence[str], other: Sequence[str]) -> bool:
-    """Same last name, first names equal or an initial of each other, middle names equal, initials or left out."""
-    if min(len(one), len(other)) < 2 or one[-1] != other[-1] or len(one[-1]) < 2:
-        return False
-
-    def fits(a: str, b: str) -> bool:
-        return a == b or (min(len(a), len(b)) == 1 and a[0] == b[0])
-
-    if not fits(one[0], other[0]):
-        return False
-    middle, others = one[1:-1], other[1:-1]
-    if middle and others:
-        return len(middle) == len(others) and all(map(fits, middle, others))
-    return all(len(part) == 1 for part in (*middle, *others))
-
-
-# --- comparing ---------------------------------------------------------------------------------------------------
-
-
-def _same(a: Value, k: Value) -> bool:
-    """Does the answer's value ``a`` say what the key's value ``k`` says? What the key leaves open may be anything."""
-    match a, k:
-        case Number(), Number():
-            if a.unit == k.unit or not a.unit or not k.unit:
-                return a.amount == k.amount
-            (kind, factor), (other, key_factor) = UNITS[a.unit], UNITS[k.unit]
-            return kind == other and a.amount * factor == k.amount * key_factor
-        case Date(), Date():
-            year = not a.year or not k.year or a.year == k.year
-            return year and a.month == k.month and (not k.day or a.day == k.day)
-        case Time(), Time():
-            if a.zone and k.zone and a.zone != k.zone:
-                return False
-            turn = 720 if a.loose or k.loose else 1440  # "2:00" may be either half of the day
-            return (a.start - k.start) % turn == 0 and (k.end < 0 or (a.end >= 0 and (a.end - k.end) % turn == 0))
-        case Phone(), Phone():
-            one, two = a.digits.removeprefix("1"), k.digits.removeprefix("1")
-            return one == two or a.digits == k.digits or (min(len(one), len(two)) == 7 and one[-7:] == two[-7:])
-        case (Extension(), Phone()) | (Phone(), Extension()):
-            return len(a.digits) >= 4 and len(k.digits) >= 4 and (
-                a.digits.endswith(k.digits) or k.digits.endswith(a.digits)
-            )  # fmt: skip
-        case _:
-            return a == k
-
-
-def _same_bare(a: Value, k: Value) -> bool:
-    """A single value on both sides where one names its kind and the other is a plain number."""
-    match a, k:
-        case (Number(unit=""), Money() | Percent()) | (Money() | Percent(), Number(unit="")):
-            return a.amount == k.amount
-        case Number(unit=""), Extension():
-            return str(a.amount.to_integral_value()) == k.digits.lstrip("0") or f"{a.amount:f}" == k.digits
-        case (Date(), Number(unit="")):
-            return a.year > 0 and k.amount == a.year
-        case (Number(unit=""), Phone()) | (Phone(), Number(unit="")):
-            digits = a.digits if isinstance(a, Phone) else k.digits if isinstance(k, Phone) else ""
-            number = a.amount if isinstance(a, Number) else k.amount if isinstance(k, Number) else Decimal(-1)
-            return f"{number:f}" == digits
-        case _:
-            return False
-
-
-def _pair(answer: _Parsed, key: _Parsed) -> tuple[bool, list[Value]]:
+def _pair(answer: Reading, key: Reading) -> tuple[bool, list[Value]]:
     """(every key value is met, answer values left over). Each answer value serves one key value."""
     left = list(answer.values)
     dated = any(isinstance(k, Date) and k.day for k in key.values)
     for k in key.values:
-        found = next((a for a in left if _same(a, k)), None)
-        if found is None and len(key.values) == len(answer.values) == 1 and _same_bare(left[0], k):
+        found = next((a for a in left if same_value(a, k)), None)
+        if found is None and len(key.values) == len(answer.values) == 1 and same_bare_value(left[0], k):
             found = left[0]
         if found is not None:
             left.remove(found)
+        elif isinstance(k, Rate) and not any(isinstance(a, Rate) for a in left):
+            continue  # "$2.85" for "$2.85 per MMBtu"
         elif not (dated and isinstance(k, Weekday)):  # the weekday of a full date says nothing new
             return False, left
     return True, left
 
 
-def _values_verdict(answer: _Parsed, key: _Parsed, asked: _Parsed) -> Verdict:
+def _values_verdict(answer: Reading, key: Reading, asked: Reading) -> Verdict:
     """The typed part: RIGHT only if all values are met and no other candidate is named."""
     met, left = _pair(answer, key)
     if not met:
         return Verdict.WRONG
     kinds = tuple({type(k) for k in key.values})
+    named = any(same_value(k, q) for k in key.values for q in asked.values)  # the question names candidates
     for a in left:
-        if any(_same(a, k) for k in key.values):
+        if any(same_value(a, k) for k in key.values):
             continue  # the same thing twice: "2 pm (14:00)"
-        if isinstance(a, kinds):
+        restated = any(same_value(a, q) for q in asked.values) and not named
+        if isinstance(a, kinds) and not restated:
             return Verdict.WRONG
+        if isinstance(a, Rate):
+            continue
         if isinstance(a, WHEN) and any(isinstance(k, WHEN) for k in key.values):
             continue
-        if not any(_same(a, q) for q in asked.values):
+        if not restated:
             return Verdict.WRONG  # values of every kind at once would pay whatever the question was
     return Verdict.RIGHT
 
 
-def _extras(answer: _Parsed, key: _Parsed, asked: _Parsed) -> tuple[set[str], set[str]]:
+def _extras(answer: Reading, key: Reading, asked: Reading) -> tuple[set[str], set[str]]:
     """(all, capitalised) words of the answer that neither the key nor the question accounts for."""
-    restated = set(asked.content)
-    if restated & set(key.content):  # the question names candidates: its names are no longer innocent
-        restated -= asked.proper
-    extra = set(answer.content) - set(key.content) - GENERIC - restated
+    extra = set(answer.content) - set(key.content) - GENERIC - _restated(key, asked)
     return extra, extra & answer.proper
 
 
-def _loose_ends(answer: _Parsed, key: _Parsed) -> bool:
-    """A hedge ("or", a slash between candidates) or a negation on one side only."""
-    hedged = bool(_HEDGES & answer.every - key.every) or (answer.slashed and not key.slashed)
-    return hedged or bool(_NEGATIONS & answer.every) != bool(_NEGATIONS & key.every)
+def _restated(key: Reading, asked: Reading) -> set[str]:
+    """Words of the question that are no candidates in an answer."""
+    restated = set(asked.content)
+    if restated & set(key.content):  # the question names candidates: its names are no longer innocent
+        restated -= asked.proper
+    return restated
 
 
-def _typed(answer: _Parsed, key: _Parsed, asked: _Parsed, settings: MatchSettings) -> Verdict:
-    if _loose_ends(answer, key) or _values_verdict(answer, key, asked) is Verdict.WRONG:
+def _loose_ends(answer: Reading, key: Reading, asked: Reading) -> bool:
+    """A hedge ("or", "one of", a slash between candidates) or a negation on one side only."""
+    if HEDGES & answer.every - key.every or _ALL_BUT.search(answer.rest):
+        return True
+    if answer.slashed and not (key.slashed or key.listed):
+        return True
+    restated = asked.negated and not answer.bare.startswith(("not ", "no "))  # "Who was not invited?"
+    return answer.negated != key.negated and not (answer.negated and restated)
+
+
+def _typed(answer: Reading, key: Reading, asked: Reading, settings: MatchSettings) -> Verdict:
+    if _loose_ends(answer, key, asked) or _values_verdict(answer, key, asked) is Verdict.WRONG:
         return Verdict.WRONG
     extra, proper = _extras(answer, key, asked)
     if any(isinstance(k, Email) for k in key.values):
@@ -279,18 +138,23 @@ def _typed(answer: _Parsed, key: _Parsed, asked: _Parsed, settings: MatchSetting
     return Verdict.WRONG if proper or len(extra) > settings.extra_words else Verdict.RIGHT
 
 
-def _text(answer: _Parsed, key: _Parsed, asked: _Parsed, settings: MatchSettings) -> Verdict:
+def _text(answer: Reading, key: Reading, asked: Reading, settings: MatchSettings) -> Verdict:
     wanted = set(key.content)
+    if _ASKS_CITY.search(asked.bare) and "," in key.rest and not key.values:  # "Calgary, Alberta" is met by "Calgary"
+        wanted = set(content_words(key.rest.partition(",")[0])) | (wanted & set(answer.content))
     if key.values:  # "room Birch 204" is met by "Birch 204"
         wanted -= GENERIC
+    restated = wanted & set(asked.content) - asked.proper
+    if wanted - restated:  # the question says "hotel" already
+        wanted -= restated
     extra, proper = _extras(answer, key, asked)
     said = (set(answer.content) & wanted) | extra
     hits = len(said & wanted)
     f1 = 2 * hits / (len(said) + len(wanted))
     short = len(wanted) <= settings.short_key_words
     best = Verdict.RIGHT
-    if _loose_ends(answer, key):
-        if short:
+    if _loose_ends(answer, key, asked):
+        if short or said - NEGATIONS == wanted - NEGATIONS:
             return Verdict.WRONG
         best = Verdict.UNSURE
     if key.listed:
@@ -300,13 +164,18 @@ def _text(answer: _Parsed, key: _Parsed, asked: _Parsed, settings: MatchSettings
         if said != wanted or len(given) > 1:  # one item short, one too many, or "Sally Arnold and John Beck"
             return Verdict.WRONG
         return Verdict.UNSURE
+    person = asked.bare.startswith("who") or not asked.bare
     if said == wanted:
-        return best
+        order = [w for w in answer.content if w in wanted]
+        turned = not person and key.proper == frozenset(wanted) and order != [w for w in key.content if w in wanted]
+        return Verdict.WRONG if turned else best  # "Crossing Falcon" is no project
     if short:
         if hits < len(wanted):  # a part of a name or term, perhaps with something else
-            part = f1 >= 0.6 and not proper and (hits > 1 or not key.proper)
+            part = f1 >= 0.6 and not proper and hits > 1 and (person or not key.proper)
             return Verdict.UNSURE if part else Verdict.WRONG
         candidates = len(proper) > 1 and not _TIES & answer.every
+        if asked.bare.startswith("who") and len(extra) > 1:  # a second person, written small
+            return Verdict.WRONG
         return Verdict.UNSURE if len(extra) <= settings.short_key_words and not candidates else Verdict.WRONG
     if f1 < settings.text_unsure:
         return Verdict.WRONG
@@ -314,19 +183,44 @@ def _text(answer: _Parsed, key: _Parsed, asked: _Parsed, settings: MatchSettings
     return best if f1 >= settings.text_right and crucial else Verdict.UNSURE
 
 
-def _names(answer: _Parsed, key: _Parsed, settings: MatchSettings) -> bool:
+def _names(answer: Reading, key: Reading, asked: Reading, settings: MatchSettings) -> bool:
     """Is the key one person, and the answer that person alone (or that person's mail address)?"""
-    name, said = key.name, answer.name
+    name = key.name
     if len(name) < 2 or len(key.proper) < len(name) - 1 or len(key.items) > 2:
         return False
     mailed = [words(a.address.partition("@")[0]) for a in answer.values if isinstance(a, Email)]
-    if any(not _same_name(part, name) for part in mailed) or len(mailed) < len(answer.values):
+    if any(not same_name(part, name) for part in mailed) or len(mailed) < len(answer.values):
         return False
-    if not said:
-        return bool(mailed) and not answer.content
-    if settings.lone_name and len(said) == 1 and said[0] in (name[0], name[-1]):
-        return True
-    return _same_name(said, name)
+    if not answer.content:
+        return bool(mailed)
+    # "Rob Tanaka approved the credit line": what the question says already is no part of the name.
+    restated = _restated(key, asked) - set(key.content)
+    for text in (answer.rest, _BELONGS.sub("", answer.rest, count=1) if asked.bare.startswith("who") else ""):
+        said = name_of(text, [w for w in content_words(text) if w not in restated])
+        if settings.lone_name and len(said) == 1 and said[0] in (name[0], name[-1]):
+            return True
+        if same_name(said, name):
+            return True
+    return False
+
+
+def _implied(answer: Reading, asked: Reading) -> bool | None:
+    """The yes or no of an answer that says neither but repeats the question ("She did not sign"); None where it does
+    not."""
+    if not _ASKS_YES_NO.match(asked.bare):
+        return None
+    if answer.bare in ("correct", "that is correct", "incorrect", "that is incorrect"):
+        return not answer.bare.endswith("incorrect")
+    said = [word for word in answer.content if word not in NEGATIONS]
+    if not said or not all(any(_akin(word, other) for other in asked.content) for word in said):
+        return None
+    return not answer.negated
+
+
+def _akin(one: str, other: str) -> bool:
+    """The same word in another form: "sign" and "signed"."""
+    short, long = sorted((one, other), key=len)
+    return one == other or (len(short) >= 3 and long.startswith(short) and long[len(short) :] in _ENDINGS)
 
 
 def match(answer: str, key: str, *, question: str = "", settings: MatchSettings = DEFAULT) -> Verdict:
@@ -336,20 +230,25 @@ def match(answer: str, key: str, *, question: str = "", settings: MatchSettings 
     """
     if len(answer) > MAX_ANSWER_CHARS or len(key) > MAX_ANSWER_CHARS:
         return Verdict.WRONG
-    a, k = _parse(answer, settings.day_first), _parse(key, settings.day_first)
+    a, k = read(answer, settings.day_first), read(key, settings.day_first)
     if not a.bare or not k.bare:
         return Verdict.WRONG
     if a.bare == k.bare:
         return Verdict.RIGHT
-    asked = _parse(question[:MAX_ANSWER_CHARS], settings.day_first)
+    asked = read(question[:MAX_ANSWER_CHARS], settings.day_first)
+    if TO_THE_JUDGE & a.every - k.every - asked.every:
+        return Verdict.WRONG
     if polarity := _POLARITY.match(k.bare):
         said = _POLARITY.match(a.bare)
-        if not said or (said[1] in _YES) != (polarity[1] in _YES):
+        yes = said[1] in _YES if said else _implied(a, asked)
+        if yes is None or yes != (polarity[1] in _YES):
             return Verdict.WRONG
         both = bool(a.every & _YES) and bool(a.every & {"no", "nope", "false"})
         named = {type(v) for v in a.values}
-        denied = any(type(v) in named and not any(_same(w, v) for w in a.values) for v in k.values)
-        return Verdict.WRONG if both or denied or _HEDGES & a.every - k.every else Verdict.RIGHT
+        denied = any(type(v) in named and not any(same_value(w, v) for w in a.values) for v in k.values)
+        return Verdict.WRONG if both or denied or HEDGES & a.every - k.every else Verdict.RIGHT
+    if a.digits and a.digits == k.digits:
+        return Verdict.RIGHT
     if k.values:
         rest = set(k.content) - GENERIC
         if not rest:
@@ -357,15 +256,15 @@ def match(answer: str, key: str, *, question: str = "", settings: MatchSettings 
         if _values_verdict(a, k, asked) is Verdict.WRONG:
             return Verdict.WRONG
         counted = len(k.values) == 1 and isinstance(k.values[0], Number) and len(rest) == 1 and not k.proper
-        if counted and not set(a.content) - GENERIC - rest and not _loose_ends(a, k):
+        if counted and not set(a.content) - GENERIC - rest and not _loose_ends(a, k, asked):
             return Verdict.RIGHT  # "12" for "12 desks"
         return _text(a, k, asked, settings)
     if not k.content:  # only small words: nothing but the same words will do
         return Verdict.RIGHT if a.every == k.every else Verdict.WRONG
-    if not _loose_ends(a, k) and _names(a, k, settings):
+    if not _loose_ends(a, k, asked) and _names(a, k, asked, settings):
         return Verdict.RIGHT
     verdict = _text(a, k, asked, settings)
-    stray = any(not any(_same(v, q) for q in asked.values) for v in a.values)
+    stray = any(not any(same_value(v, q) for q in asked.values) for v in a.values)
     return Verdict.UNSURE if stray and verdict is Verdict.RIGHT else verdict
 
 
@@ -376,7 +275,7 @@ def _spaced(text: str) -> str:
 
 @lru_cache(maxsize=1024)
 def _scan(text: str, day_first: bool) -> tuple[Value, ...]:
-    return scan(fold(text), day_first)[0]
+    return scan(one_notation(fold(text)), day_first)[0]
 
 
 def mentions(text: str, answer: str, *, settings: MatchSettings = DEFAULT) -> bool:
@@ -390,8 +289,8 @@ def mentions(text: str, answer: str, *, settings: MatchSettings = DEFAULT) -> bo
         return False
     if said in _spaced(text):
         return True
-    parsed = _parse(answer[:MAX_ANSWER_CHARS], settings.day_first)
+    parsed = read(answer[:MAX_ANSWER_CHARS], settings.day_first)
     if not parsed.values or set(parsed.content) - GENERIC:
         return False
     held = _scan(text[:_MAX_MAIL_CHARS], settings.day_first)
-    return all(any(_same(a, k) for a in held) for k in parsed.values)
+    return all(any(same_value(a, k) for a in held) for k in parsed.values)

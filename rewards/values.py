@@ -5,8 +5,6 @@ Text is untrusted: callers cap its length, and every pattern has bounded repeats
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 from decimal import Decimal
 
@@ -74,24 +72,25 @@ class Code:
     text: str
 
 
-Value = Money | Percent | Number | Date | Weekday | Time | Phone | Extension | Email | Code
+@dataclass(frozen=True, slots=True)
+class Labelled:
+    """A number that its label makes another's: "suite 220" is no "shelf 220"."""
+
+    label: str
+    number: int
 
 
-def vocabulary(text: str) -> tuple[str, ...]:
-    return tuple(text.split())
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """What an amount before it is for: "per MMBtu", "a day"."""
 
+    unit: str
+
+
+Value = Money | Percent | Number | Date | Weekday | Time | Phone | Extension | Email | Code | Labelled | Rate
 
 WHEN = (Date, Weekday, Time)  # one appointment: naming the day beside the hour is no second candidate
 
-_CURRENCY = {
-    "$": "USD", "us$": "USD", "usd": "USD", "dollar": "USD", "dollars": "USD", "buck": "USD", "bucks": "USD",
-    "c$": "CAD", "cad": "CAD", "€": "EUR", "eur": "EUR", "euro": "EUR", "euros": "EUR", "£": "GBP", "gbp": "GBP",
-    "pound": "GBP", "pounds": "GBP", "¥": "JPY", "jpy": "JPY", "yen": "JPY",
-}  # fmt: skip
-_SCALE = {
-    "k": 10**3, "thousand": 10**3, "m": 10**6, "mm": 10**6, "mil": 10**6, "million": 10**6,
-    "b": 10**9, "bn": 10**9, "billion": 10**9,
-}  # fmt: skip
 UNITS: dict[str, tuple[str, Decimal]] = {
     name: (dimension, Decimal(factor))
     for dimension, table in {
@@ -99,249 +98,78 @@ UNITS: dict[str, tuple[str, Decimal]] = {
                  "day days": "86400", "week weeks": "604800"},
         "months": {"month months": "1", "year years yr yrs": "12"},
         "length": {"mm": "0.001", "cm": "0.01", "metre metres meter meters": "1", "km": "1000",
-                   "inch inches": "0.0254", "foot feet ft": "0.3048", "mile miles": "1609.344"},
+                   "inch inches": "0.0254", "foot feet ft": "0.3048", "yard yards yds": "0.9144",
+                   "mile miles mi": "1609.344"},
         "mass": {"kg kilo kilos": "1", "lb lbs": "0.45359237", "ton tons": "907.18474", "tonne tonnes": "1000"},
-        "power": {"kw": "1", "mw": "1000", "gw": "1000000"},
+        "power": {"kw kilowatts kilowatt": "1", "mw megawatts megawatt": "1000", "gw gigawatts gigawatt": "1000000"},
         "energy": {"kwh": "1", "mwh": "1000", "gwh": "1000000"},
         "heat": {"mmbtu mmbtus": "1", "bcf": "1037000"},
-        "volume": {"barrel barrels bbl bbls": "1"},
+        "volume": {"barrel barrels bbl bbls": "42", "gallon gallons gal": "1"},
+        "pressure": {"psi": "1", "bar": "14.503774"},
         "data": {"kb": "1", "mb": "1024", "gb": "1048576"},
         "person": {"person persons people": "1"},
     }.items()
     for names, factor in table.items()
     for name in names.split()
 }  # fmt: skip
-_MONTHS = {
-    name: index
-    for index, names in enumerate(
-        ("january jan", "february feb", "march mar", "april apr", "may", "june jun", "july jul", "august aug",
-         "september sept sep", "october oct", "november nov", "december dec"), start=1)
-    for name in names.split()
-}  # fmt: skip
-_WEEKDAYS = {
-    name: index
-    for index, names in enumerate(
-        ("monday mon", "tuesday tues tue", "wednesday wed", "thursday thurs thur thu", "friday fri", "saturday sat",
-         "sunday sun"))
-    for name in names.split()
-}  # fmt: skip
-_NUMBER_WORDS = {
-    name: index
-    for index, name in enumerate(vocabulary(
-        "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen "
-        "seventeen eighteen nineteen twenty"))
-} | {"thirty": 30, "forty": 40, "fifty": 50, "sixty": 60, "seventy": 70, "eighty": 80, "ninety": 90}  # fmt: skip
-_ZONES = {"c": "central", "e": "eastern", "p": "pacific", "m": "mountain", "g": "utc", "u": "utc"}
-
-STOP = frozenset(vocabulary(
-    "a an the it its this that these those is are was were be been being am do does did has have had he she they we i "
-    "you his her their our my your him them us me of in on at to for from by with as into about around and so then "
-    "there here which who whom whose what when where will would can could shall should also just only very please "
-    "approximately approx roughly maybe probably perhaps possibly s"
-))  # fmt: skip
-GENERIC = frozenset(vocabulary(
-    "answer final result room rm office meeting conference call scheduled held located set called named date time day "
-    "number no phone tel telephone fax cell mobile email address mail name value amount total price cost budget sum "
-    "owner owned sent written said says mentioned according takes place start starts begin begins beginning due "
-    "between per each"
-))  # fmt: skip
-"""Words that restate the question. They add nothing beside a value and are no second candidate."""
-
-FLAGS = re.IGNORECASE | re.ASCII
-_NUM = r"(?:\d{1,3}(?:,\d{3}){1,5}|\d{1,15})(?:\.\d{1,9})?(?!\d)|\.\d{1,9}(?!\d)"
-_SIGN = r"(?<![\w.,$])((?:(?<![^\s(])-)?)"
-_MONTH = r"(jan(?:uary)?|feb(?:ruary)?|mar(?:ch)?|apr(?:il)?|may|june?|july?|aug(?:ust)?|sept?(?:ember)?|" \
-    r"oct(?:ober)?|nov(?:ember)?|dec(?:ember)?)\b\.?"  # fmt: skip
-_NTH = r"(\d{1,2})(?:st|nd|rd|th)?(?![\w:])"
-_YEAR = r"(?:,?\s{0,2}(?:of\s)?((?:19|20)\d\d)(?!\d))?"
-_MORE = rf"((?:\s{{0,2}}(?:,\s?and|,|and|&|-|to|through)\s{{0,2}}{_NTH.replace('(', '(?:', 1)}(?!\s?[ap]\.?m)){{0,6}})"
-_AMPM = r"([ap])\.?\s?m\b\.?"
-_CLOCK = rf"(\d{{1,2}})(?::(\d\d))?(?!\d)\s{{0,2}}(?:{_AMPM})?"
-_ZONE = r"(?:\s?\(?([cepm][sd]?t|gmt|utc)\b\)?)?"
-
-_EMAIL = re.compile(r"[\w.+'-]{1,64}@[\w-]{1,63}(?:\.[\w-]{1,63}){1,5}", FLAGS)
-_ISO = re.compile(r"(?<![\w-])((?:19|20)\d\d)[-/.](\d{1,2})[-/.](\d{1,2})(?!\d)", FLAGS)
-_SLASHED = re.compile(r"(?<![\w/.-])(\d{1,2})([/.-])(\d{1,2})(?:\2(\d{4}|\d\d))?(?![\w/-])(?!\.\d)", FLAGS)
-_MONTH_DAY = re.compile(rf"\b{_MONTH}\s{{0,2}}(?:the\s)?{_NTH}{_MORE}{_YEAR}", FLAGS)
-_DAY_MONTH = re.compile(rf"(?<![\w:.$]){_NTH}\s?-?(?:of\s)?{_MONTH}-?{_YEAR}", FLAGS)
-_MONTH_YEAR = re.compile(rf"\b{_MONTH},?\s{{0,2}}(?:of\s)?((?:19|20)\d\d)(?!\d)", FLAGS)
-_EXTENSION = re.compile(r"(?<!\w)(?:x|ext\b\.?|extension\b)\s?(\d{2,6})(?!\w)", FLAGS)
-_PHONE = re.compile(
-    r"(?<![\w.,$-])(?:\+?\d{1,3}[\s.-])?(?:\(\d{3}\)|\d{3})[\s./-]{0,2}\d{3}[\s.-]?\d{4}(?![\w,])"
-    r"|(?<![\w.,$-])\d{3}[-.]\d{4}(?![\w,])"
-    r"|(?<![\w.,$-])\+?\d{1,3}(?:[\s.-]\d{1,4}){3,8}(?![\w,])",
-    FLAGS,
-)
-_TIMES = re.compile(rf"(?<![\w:.$]){_CLOCK}{_ZONE}\s?(?:-|to\b|until\b|till\b)\s?{_CLOCK}{_ZONE}(?!\w)", FLAGS)
-_TIME = re.compile(rf"(?<![\w:.$]){_CLOCK}\s?(?:o'?clock\b)?{_ZONE}(?!\w)", FLAGS)
-_OCLOCK = re.compile(r"(?<![\w:.])(\d{1,2})\s?o'?clock\b", FLAGS)
-_NOON = re.compile(r"\b(?:12\s)?(noon|midday|midnight)\b", FLAGS)
-_SCALES = r"(?:\s?(k|thousand|mm|mil|million|m|bn|billion|b)\b)?"
-_CURRENCY_WORD = r"(usd|dollars?|bucks?|cad|eur|euros?|gbp|pounds?|jpy|yen)\b"
-_MONEY = re.compile(
-    rf"(-?)(?<![\w.])(us\$|c\$|[$€£¥]|usd|cad|eur|gbp|jpy)\s?(-?)({_NUM}){_SCALES}(?:\s?{_CURRENCY_WORD})?"
-    rf"|{_SIGN}({_NUM}){_SCALES}\s?{_CURRENCY_WORD}",
-    FLAGS,
-)
-_PERCENT = re.compile(rf"{_SIGN}({_NUM})\s?(?:%|percent\b|per\scent\b|pct\b)", FLAGS)
-_ORDINAL = re.compile(r"(?<![\w.])(\d{1,6})(?:st|nd|rd|th)\b", FLAGS)
-_CODE = re.compile(
-    r"(?<![\w.])(?:(?-i:[A-Z]{1,4})[\s-]\d{1,5}[a-z]?\d{0,3}|\d{1,3}\s(?-i:[A-Z])\d{1,3}|\d{1,4}-(?-i:[A-Z])\b"
-    r"|[a-z]{1,8}-?\d{1,8}(?:-?[a-z]{1,3}\d{0,4})?|\d{1,6}[a-z]{1,3}\d{1,5}|\d{1,5}-?[a-z](?<![km])"
-    r"|\d{1,6}(?:-\d{1,6}){1,3})(?![\w%])",
-    FLAGS,
-)
-_SPACED_CODE = re.compile(r"(?<![\w.])([a-z]{2,3})\s(\d{2,5})(?![\w.,:%])", re.ASCII)
-_NUMBER = re.compile(rf"{_SIGN}({_NUM})(?:\s?(k|mm|thousand|million|bn|billion)\b)?(?:[\s-]?([a-z]{{2,7}})\b)?", FLAGS)
-_WEEKDAY = re.compile(
-    r"\b(monday|tuesday|wednesday|thursday|friday|saturday|sunday)s?\b"
-    r"|\b(?-i:(Mon|Tues|Tue|Wed|Thurs|Thur|Thu|Fri|Sat|Sun))\b\.?",
-    FLAGS,
-)
-_NUMBER_WORD = re.compile(r"\b(" + "|".join(_NUMBER_WORDS) + r")\b(?:[\s-]([a-z]{2,7})\b)?", FLAGS)
 
 
-def _amount(digits: str, scale: str | None = None, sign: str = "") -> Decimal:
-    amount = Decimal(digits.replace(",", "")) * _SCALE.get((scale or "").lower(), 1)
-    return (-amount if sign else amount).normalize()
+_BEHIND = {"eastern": 0, "central": 60, "mountain": 120, "pacific": 180}
+"""Minutes behind Eastern time, summer and winter alike."""
 
 
-def _date(year: str | int | None, month: int, day: int) -> Date | None:
-    number = int(year or 0)
-    if number and number < 100:  # two digits: mail archives start in the 1970s
-        number += 2000 if number < 70 else 1900
-    return Date(number, month, day) if 1 <= month <= 12 and 0 <= day <= 31 else None
+def same_value(a: Value, k: Value) -> bool:
+    """Does the answer's value ``a`` say what the key's value ``k`` says? What the key leaves open may be anything."""
+    match a, k:
+        case Number(), Number():
+            if a.unit == k.unit or not a.unit or not k.unit:
+                return a.amount == k.amount
+            (kind, factor), (other, key_factor) = UNITS[a.unit], UNITS[k.unit]
+            return kind == other and a.amount * factor == k.amount * key_factor
+        case Date(), Date():
+            year = not a.year or not k.year or a.year == k.year
+            return year and a.month == k.month and (not k.day or a.day == k.day)
+        case Time(), Time():
+            shift = 0
+            if a.zone and k.zone and a.zone != k.zone:
+                if a.zone not in _BEHIND or k.zone not in _BEHIND:
+                    return False
+                shift = _BEHIND[a.zone] - _BEHIND[k.zone]
+            turn = 720 if a.loose or k.loose else 1440  # "2:00" may be either half of the day
+            ends = k.end < 0 or (a.end >= 0 and (a.end + shift - k.end) % turn == 0)
+            return (a.start + shift - k.start) % turn == 0 and ends
+        case Phone(), Phone():
+            one, two = a.digits.removeprefix("1"), k.digits.removeprefix("1")
+            return one == two or a.digits == k.digits or (min(len(one), len(two)) == 7 and one[-7:] == two[-7:])
+        case Rate(), Rate():
+            return a.unit == k.unit or (a.unit in UNITS and k.unit in UNITS and UNITS[a.unit] == UNITS[k.unit])
+        case (Extension(), Phone()) | (Phone(), Extension()):
+            return len(a.digits) >= 4 and len(k.digits) >= 4 and (
+                a.digits.endswith(k.digits) or k.digits.endswith(a.digits)
+            )  # fmt: skip
+        case _:
+            return a == k
 
 
-def _clock(hour: str, minute: str | None, half: str | None) -> tuple[int, bool] | None:
-    h, m = int(hour), int(minute or 0)
-    if h > 24 or m > 59 or (half and not 1 <= h <= 12):
-        return None
-    if half:
-        h = h % 12 + (12 if half.lower() == "p" else 0)
-    return h % 24 * 60 + m, not half and 1 <= h <= 12
-
-
-def _zone(text: str | None) -> str:
-    return _ZONES.get(text[0].lower(), "") if text else ""
-
-
-class _Scanner:
-    """Takes values out of a text, most specific pattern first; a taken span is blanked so that it is read once."""
-
-    def __init__(self, text: str, day_first: bool) -> None:
-        self.rest = text
-        self.values: list[Value] = []
-        self._day_first = day_first
-
-    def _take(self, pattern: re.Pattern[str]) -> Iterator[re.Match[str]]:
-        yield from pattern.finditer(self.rest)
-
-    def _keep(self, found: re.Match[str], *values: Value) -> None:
-        self.values.extend(values)
-        # Same length, so that the spans of later matches of this pass still fit.
-        self.rest = f"{self.rest[: found.start()]}{'|' * (found.end() - found.start())}{self.rest[found.end() :]}"
-
-    def run(self) -> None:
-        if not any(character.isdigit() or character == "@" for character in self.rest):
-            self._words()
-            return
-        for m in self._take(_EMAIL):
-            self._keep(m, Email(m[0].lower().strip(".'")))
-        self._dates()
-        for m in self._take(_EXTENSION):
-            self._keep(m, Extension(m[1]))
-        for m in self._take(_PHONE):
-            digits = re.sub(r"\D", "", m[0])
-            if len(digits) in (7, 10, 11) or (len(digits) >= 9 and len(digits) <= 15):
-                self._keep(m, Phone(digits))
-        self._times()
-        for m in self._take(_MONEY):
-            if m[4]:
-                currency = _CURRENCY[(m[6] or m[2]).lower()]
-                self._keep(m, Money(_amount(m[4], m[5], m[1] or m[3]), currency))
-            else:
-                self._keep(m, Money(_amount(m[8], m[9], m[7]), _CURRENCY[m[10].lower()]))
-        for m in self._take(_PERCENT):
-            self._keep(m, Percent(_amount(m[2], None, m[1])))
-        for m in self._take(_ORDINAL):
-            self._keep(m, Number(Decimal(m[1])))
-        for m in self._take(_NUMBER):  # numbers with a known unit, before "5mw" could pass for a code
-            if m[4] and m[4].lower() in UNITS and not m[3]:
-                self._keep(m, Number(_amount(m[2], None, m[1]), m[4].lower()))
-        for m in self._take(_CODE):
-            self._keep(m, Code(re.sub(r"[\s-]", "", m[0]).lower()))
-        for m in self._take(_SPACED_CODE):
-            if m[1] not in STOP and m[1] not in GENERIC:
-                self._keep(m, Code(m[1] + m[2]))
-        for m in self._take(_NUMBER):
-            unit = (m[4] or "").lower()
-            self._keep(m, Number(_amount(m[2], m[3], m[1]), unit if unit in UNITS else ""))
-            if unit and unit not in UNITS:  # an ordinary word after the number: give it back
-                self.rest = f"{self.rest[: m.start(4)]}{m[4]}{self.rest[m.end(4) :]}"
-        self._words()
-
-    def _dates(self) -> None:
-        for m in self._take(_ISO):
-            if date := _date(m[1], int(m[2]), int(m[3])):
-                self._keep(m, date)
-        for m in self._take(_MONTH_DAY):
-            days = [int(m[2]), *(int(d) for d in re.findall(r"\d{1,2}", m[3] or ""))]
-            dates = [_date(m[4], _MONTHS[m[1].lower()], day) for day in days]
-            if all(dates):
-                self._keep(m, *(date for date in dates if date))
-        for m in self._take(_DAY_MONTH):
-            if date := _date(m[3], _MONTHS[m[2].lower()], int(m[1])):
-                self._keep(m, date)
-        for m in self._take(_MONTH_YEAR):
-            if date := _date(m[2], _MONTHS[m[1].lower()], 0):
-                self._keep(m, date)
-        for m in self._take(_SLASHED):
-            first, second = int(m[1]), int(m[3])
-            # "2.5" is a number and "10-11" a range: only a slash stands for a date without its year.
-            if m[2] != "/" and not m[4]:
-                continue
-            day_first = self._day_first or m[2] == "." or first > 12
-            month, day = (second, first) if day_first else (first, second)
-            if day and (date := _date(m[4], month, day)):
-                self._keep(m, date)
-
-    def _times(self) -> None:
-        for m in self._take(_TIMES):
-            if not (m[7] or (m[2] and m[6])):
-                continue
-            end, start = _clock(m[5], m[6], m[7]), _clock(m[1], m[2], m[3] or m[7])
-            if start and end and not m[3] and m[7] and start[0] > end[0]:
-                start = _clock(m[1], m[2], "a" if m[7].lower() == "p" else "p")  # "11-1pm" starts before noon
-            if start and end:
-                self._keep(m, Time(start[0], end[0], start[1], _zone(m[8] or m[4])))
-        for m in self._take(_TIME):
-            if (m[2] or m[3]) and (start := _clock(m[1], m[2], m[3])):
-                self._keep(m, Time(start[0], -1, start[1], _zone(m[4])))
-        for m in self._take(_OCLOCK):
-            if start := _clock(m[1], None, None):
-                self._keep(m, Time(start[0], -1, start[1], ""))
-
-    def _words(self) -> None:
-        for m in self._take(_NOON):
-            self._keep(m, Time(0 if m[1].lower() == "midnight" else 720, -1, False, ""))
-        for m in self._take(_WEEKDAY):
-            self._keep(m, Weekday(_WEEKDAYS[(m[1] or m[2]).lower()]))
-        for m in self._take(_NUMBER_WORD):
-            unit = (m[2] or "").lower()
-            if m[1].lower() == "one" and unit not in UNITS and self.rest.strip(" .|").lower() != "one":
-                continue  # "one of them" counts nothing
-            self._keep(m, Number(Decimal(_NUMBER_WORDS[m[1].lower()]), unit if unit in UNITS else ""))
-            if unit and unit not in UNITS:
-                self.rest = f"{self.rest[: m.start(2)]}{m[2]}{self.rest[m.end(2) :]}"
-        month = self.rest.strip(" .,|").lower()
-        if month in _MONTHS and not any(isinstance(value, Date) for value in self.values):
-            self.values.append(Date(0, _MONTHS[month], 0))
-            self.rest = ""
-
-
-def scan(text: str, day_first: bool) -> tuple[tuple[Value, ...], str]:
-    """(the values in ``text``, which is folded already; the text with their places blanked by "|")."""
-    scanner = _Scanner(text, day_first)
-    scanner.run()
-    return tuple(scanner.values), scanner.rest
+def same_bare_value(a: Value, k: Value) -> bool:
+    """A single value on both sides where one names its kind and the other is a plain number."""
+    match a, k:
+        case (Number(unit=""), Money() | Percent()) | (Money() | Percent(), Number(unit="")):
+            return a.amount == k.amount
+        case Number(unit=""), Extension():
+            return str(a.amount.to_integral_value()) == k.digits.lstrip("0") or f"{a.amount:f}" == k.digits
+        case (Number(unit="hr" | "hrs" | "hour" | "hours"), Time(end=-1)):  # "1530 hrs"
+            return a.amount >= 100 and (a.amount // 100 * 60 + a.amount % 100 - k.start) % 1440 == 0 and not k.loose
+        case (Number(unit="", amount=amount), Labelled(number=number)) | (
+            Labelled(number=number),
+            Number(unit="", amount=amount),
+        ):
+            return amount == number
+        case (Date(), Number(unit="")):
+            return a.year > 0 and k.amount == a.year
+        case (Number(unit=""), Phone()) | (Phone(), Number(unit="")):
+            digits = a.digits if isinstance(a, Phone) else k.digits if isinstance(k, Phone) else ""
+            number = a.amount if isinstance(a, Number) else k.amount if isinstance(k, Number) else Decimal(-1)
+            return f"{number:f}" == digits
+        case _:
+            return False

@@ -86,7 +86,9 @@ PAIRS: list[tuple[str, str, Verdict]] = [
     ("March 10, 11, 12 and 13", "March 12", W),
     ("5 June 2000 and 22 May 2000", "May 22, 2000 and June 5, 2000", R),
     ("May 22, 2000", "May 22, 2000 and June 5, 2000", W),
-    ("April 27-30", "April 27, 28, 29 and 30th", W),
+    ("April 27-30", "April 27, 28, 29 and 30th", R),
+    ("April 27-29", "April 27, 28, 29 and 30th", W),
+    ("April 27-30", "April 27 and 30", W),
     ("13/3/2001", "March 13, 2001", R),
     ("August", "August 2000", R),
     # weekdays
