@@ -54,9 +54,9 @@ class ReaderSettings(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """One reading: the judge's verdict (None where nothing was submitted) and the answer."""
+    """One reading: the verdict as ``solver_reward`` labels it, and the answer."""
 
-    verdict: Verdict | None = None
+    verdict: str = "none"
     answer: str = ""
 
 
@@ -98,7 +98,7 @@ def judge_readings(question: str, readings: Readings, settings: ReaderSettings, 
             return ReadVerdict(None, True, labels)
         labels["read"] = _share_right(readings.evidence)
         if labels["read"] < settings.evidence.threshold:
-            wrong = [reply.answer for reply in readings.evidence if reply.verdict is Verdict.WRONG]
+            wrong = [reply.answer for reply in readings.evidence if reply.verdict == Verdict.WRONG]
             rival = max(group_answers(wrong, question, answers), default=0) / len(readings.evidence)
             agreed = rival >= settings.evidence.threshold
             return ReadVerdict(Refusal.WRONG_KEY if agreed else Refusal.UNSUPPORTED, False, labels)
@@ -112,4 +112,4 @@ def judge_readings(question: str, readings: Readings, settings: ReaderSettings, 
 
 
 def _share_right(replies: Sequence[Reply]) -> float:
-    return sum(reply.verdict is Verdict.RIGHT for reply in replies) / len(replies)
+    return sum(reply.verdict == Verdict.RIGHT for reply in replies) / len(replies)

@@ -12,16 +12,16 @@ from dataclasses import dataclass
 
 from corpus_index.backends.base import IndexUnavailable
 from corpus_index.document import Document
-from corpus_index.faults import Unavailable
 from environments.task import Role, Task
 from environments.tools import render_mail
-from environments.trajectory import StopReason, Submission, Trajectory
+from environments.trajectory import Submission, Trajectory
 from rewards.judge import Judge
 from rewards.reading import Readings, ReadVerdict, Reply, judge_readings
 from training.config import Config
 from training.engines.base import Engine
 from training.evidence import EvidenceDesk
 from training.game import phase_sampling
+from training.judging import solver_pay
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,9 +55,12 @@ def read_questions(
         tasks += _times(context.evidence, settings.evidence.rollouts)
         tasks += [task for left_out in context.without for task in _times(left_out, settings.necessity.rollouts)]
     replies: dict[str, list[Reply]] = {}
-    for t in engine.rollout(tasks, phase_sampling(config, step, 2)) if tasks else ():
-        if (reply := _reply(t, judge)) is not None:
-            replies.setdefault(t.group_id, []).append(reply)
+    played = engine.rollout(tasks, phase_sampling(config, step, 2)) if tasks else []
+    read = [t for t in played if t.turn_starts]  # the others' mails left no room for a turn
+    for t, pay in zip(read, solver_pay(read, judge, config.rewards.solver), strict=True):
+        if not pay.masked:
+            answer = t.submission.answer if t.submission else ""
+            replies.setdefault(t.group_id, []).append(Reply(str(pay.labels["verdict"]), answer))
 
     def of(task: Task | None) -> list[Reply]:
         return [] if task is None else replies.get(task.group_id, [])
@@ -114,19 +117,6 @@ def _contexts(proposal: Trajectory, name: str, desk: EvidenceDesk, config: Confi
 
 def _times(task: Task | None, count: int) -> list[Task]:
     return [] if task is None else [task] * count
-
-
-def _reply(trajectory: Trajectory, judge: Judge) -> Reply | None:
-    """None where the reader had no turn, for a fault or because the mails left no room, or nobody could judge it."""
-    if trajectory.stop_reason is StopReason.ENVIRONMENT_FAULT or not trajectory.turn_starts:
-        return None
-    task, said = trajectory.task, trajectory.submission
-    if said is None:
-        return Reply()
-    try:
-        return Reply(judge.judge(task.question, said.answer, task.answer), said.answer)
-    except Unavailable:
-        return None
 
 
 def _submitted(proposal: Trajectory) -> Submission:
