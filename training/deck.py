@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable, Collection, Sequence
-from functools import lru_cache
 from pathlib import Path
 
 from corpus_index.backends.base import SearchIndex
 from corpus_index.retries import RetrySettings, retried
 from environments.questions import Question, QuestionFileError, corpus_fingerprint, load_questions
+from training.passes import dealt
 
 
 class QuestionDeck:
-    """An endless row of passes over ``questions``. What a step is dealt follows from its number alone, so a resumed run
-    needs no state for it. A step that crosses the end of a pass may hold a question twice, as two groups."""
+    """An endless row of passes over ``questions`` (``training.passes``). A question that a step holds twice makes two
+    groups."""
 
     def __init__(self, questions: Sequence[Question], seed: int, *, shuffle: bool = True) -> None:
         if not questions:
@@ -25,16 +24,8 @@ class QuestionDeck:
 
     def deal(self, step: int, count: int) -> list[Question]:
         """The ``count`` questions of a step; steps are counted from 1."""
-        return [self._at(place) for place in range((step - 1) * count, step * count)]
-
-    def _at(self, place: int) -> Question:
-        epoch, k = divmod(place, len(self.questions))
-        return self.questions[_order(len(self.questions), self._seed, epoch)[k] if self._shuffle else k]
-
-
-@lru_cache(maxsize=4)  # a step seldom meets more than two passes
-def _order(count: int, seed: int, epoch: int) -> tuple[int, ...]:
-    return tuple(random.Random(f"{seed}/pass {epoch}").sample(range(count), count))
+        places = dealt(len(self.questions), count, step, self._seed, shuffle=self._shuffle)
+        return [self.questions[place] for place in places]
 
 
 def open_deck(

@@ -18,7 +18,8 @@ from rewards.judge import Judge
 from training.config import Config
 from training.deck import QuestionDeck
 from training.engines.base import Sampling
-from training.seeds import covering, seed_text
+from training.passes import dealt
+from training.seeds import seed_text
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,10 @@ class Board:
         """
         play = config.selfplay
         count = min(play.proposer_prompts_per_step, len(self.ids))
-        seeds = covering(self.ids, count, step, config.grpo.seed) if play.cover else rng.sample(self.ids, count)
+        if play.cover:
+            seeds = [self.ids[place] for place in dealt(len(self.ids), count, step, config.grpo.seed)]
+        else:
+            seeds = rng.sample(self.ids, count)
         tasks: list[Task] = []
         for k, mail_id in enumerate(seeds):
             task = self.proposer_task(config, f"{step}/p{k}", mail_id, draw_hops(play.hops, rng), rng)

@@ -1,9 +1,7 @@
-"""What Proposer groups start exploring from: which mails of the corpus, and what of a mail the prompt shows."""
+"""What Proposer groups start exploring from: what of a mail the prompt shows."""
 
 from __future__ import annotations
 
-import random
-from collections.abc import Sequence
 from datetime import timedelta
 from typing import Literal
 
@@ -25,16 +23,3 @@ def seed_text(mail: Document, kind: SeedKind = "mail") -> str:
         monday = mail.date.date() - timedelta(days=mail.date.weekday())
         return f"mails of {monday.isoformat()} to {(monday + timedelta(days=6)).isoformat()}"
     return f"{mail.id} | {mail.subject}"
-
-
-def covering(ids: Sequence[str], count: int, step: int, seed: int) -> list[str]:
-    """The ``count`` mails of a step (the first is 1): every mail of the corpus comes once before any comes twice.
-
-    One seeded permutation after the other, cut into steps: nothing need be remembered to go on with a later step.
-    ``count`` is the same in every step and at most the number of mails.
-    """
-    places = range((step - 1) * count, step * count)
-    orders = {
-        epoch: random.Random(f"{seed}/cover/{epoch}").sample(ids, len(ids)) for epoch in {p // len(ids) for p in places}
-    }
-    return [orders[place // len(ids)][place % len(ids)] for place in places]

@@ -7,13 +7,11 @@ from datetime import UTC, datetime
 
 import pytest
 from company_play import load, place
-from hypothesis import given
-from hypothesis import strategies as st
 from scripted_play import board
 
 from corpus_index.document import Document
 from training.config import Config
-from training.seeds import SeedKind, covering, seed_text
+from training.seeds import SeedKind, seed_text
 
 MAIL = Document(
     id="0417", subject="Amber Falcon review", body="x", sender="ana@f.example", sender_name="Ana Diaz", thread="t9",
@@ -39,26 +37,6 @@ def test_what_a_mail_lacks_is_replaced() -> None:
     bare = replace(MAIL, sender_name="", thread="", date=None)
     assert seed_text(bare, "person") == "ana@f.example"
     assert seed_text(bare, "thread") == seed_text(bare, "window") == seed_text(bare, "mail")
-
-
-@given(st.integers(1, 40), st.data(), st.integers(0, 99))
-def test_every_mail_comes_once_before_any_comes_again(n: int, data: st.DataObject, seed: int) -> None:
-    count = data.draw(st.integers(1, n))
-    ids = [f"m{i}" for i in range(n)]
-    drawn: list[str] = []
-    for step in range(1, 3 * n + 2):
-        drawn += covering(ids, count, step, seed)
-        times = Counter(drawn)
-        assert max(times.values()) - min(times.get(i, 0) for i in ids) <= 1
-
-
-def test_epochs_differ_and_the_seed_decides_them() -> None:
-    ids = [f"m{i}" for i in range(30)]
-    epochs = [covering(ids, 30, step, 1) for step in (1, 2)]
-    assert epochs[0] != epochs[1]
-    assert covering(ids, 30, 1, 2) != epochs[0]
-    # A step is the same wherever one starts.
-    assert covering(ids, 7, 5, 1) == [*epochs[0], *epochs[1]][28:35]
 
 
 def test_the_board_covers_its_corpus_where_it_is_told_to() -> None:
