@@ -120,7 +120,7 @@ def _restated(key: Reading, asked: Reading) -> set[str]:
 
 def _loose_ends(answer: Reading, key: Reading, asked: Reading) -> bool:
     """A hedge ("or", "one of", a slash between candidates) or a negation on one side only."""
-    if HEDGES & answer.every - key.every or _ALL_BUT.search(answer.rest):
+    if HEDGES & answer.every - key.every or (_ALL_BUT.search(answer.rest) and not _ALL_BUT.search(key.rest)):
         return True
     if answer.slashed and not (key.slashed or key.listed):
         return True

@@ -309,7 +309,9 @@ def test_two_claims_joined_by_or_never_pay(one: str, other: str) -> None:
 
 HOSTILE = ["1," * 5000, "a" * 10_000, "1" * 10_000, "(" * 10_000, "1-" * 5000, "jan 1, " * 1400, "$" * 10_000,
            "a@" * 5000, "1:00 " * 2000, "ﷺ" * 10_000, "\u200b" * 10_000, "a." * 5000, " " * 10_000, "x@a." * 2500,
-           "12 mar " * 1400, "é́" * 5000, "1 2 " * 2500]  # fmt: skip
+           "12 mar " * 1400, "é́" * 5000, "1 2 " * 2500, "one hundred and " * 700, "moved from a to " * 700,
+           ", not A1" * 1300, "the final answer is " * 500, "half past " * 1000, "may 1 to may 2 " * 700,
+           "floor 1 " * 1300]  # fmt: skip
 
 
 @pytest.mark.parametrize("hostile", HOSTILE, ids=lambda s: repr(s[:6]))
