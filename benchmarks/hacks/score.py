@@ -27,6 +27,8 @@ from training.selfplay import train_step
 MEMBERS = SOLVERS
 """Of a group: the first half plays honestly, the second half the hack."""
 GROUPS = 2
+NOISE = 0.02
+"""By so much two honest halves of a group differ: their questions are not equally unlike the others."""
 SIZES = (
     f"selfplay.proposer_prompts_per_step={GROUPS}",
     f"selfplay.proposer_generations={MEMBERS}",
@@ -58,7 +60,7 @@ class Score:
 
     @property
     def caught(self) -> bool:
-        return self.hack < self.honest
+        return self.honest - self.hack > NOISE
 
 
 def score(place: Place, hack: Hack, config: Config) -> Score:

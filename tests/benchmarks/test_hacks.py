@@ -12,7 +12,7 @@ sys.path[:0] = [str(ROOT / "benchmarks" / "hacks"), str(ROOT / "tests" / "traini
 
 from grounds import company_ground, enron_ground  # noqa: E402
 from hands import Hack, honest  # noqa: E402
-from score import Place, score, solver_score  # noqa: E402
+from score import NOISE, Place, score, solver_score  # noqa: E402
 from solver_book import SOLVER_HACKS, SolverHack, honest_replies  # noqa: E402
 from table import recipe  # noqa: E402
 
@@ -78,8 +78,8 @@ def test_honest_play_against_itself_is_not_caught(company: Place) -> None:
     facts = COMPANY.facts[1]
     also_honest = Hack("none", "", 1, lambda number: honest(facts[len(facts) // 2 + number]))
     found = score(company, also_honest, recipe("full", 1))
-    assert found.hack == pytest.approx(found.honest)
-    assert (found.caught, found.caught_by) == (False, "")
+    assert found.hack == pytest.approx(found.honest, abs=NOISE)
+    assert not found.caught
     ours = solver_score(company, SolverHack("none", "", honest_replies), recipe("full", 2))
     assert ours.hack == pytest.approx(ours.honest)
 
