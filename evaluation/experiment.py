@@ -13,20 +13,25 @@ from evaluation.report import comparison_table, stored_results, write_report
 from evaluation.runner import store_result
 from training.config import Config
 from training.config_load import load_config
-from training.loop import run
+from training.loop import checkpoints, run
 from training.recipe import make_judge, make_players, open_board, rule_judge, run_folder
+from training.restart import prepare_restart
 from training.runlog import EVAL, RunLog
 
 
 def experiment_command(description: str | None, *preset: str) -> None:
-    """``--config RECIPE [--fresh] [key=value ...]``; ``preset`` overrides the recipe and gives way to the user's."""
+    """``--config RECIPE [--fresh] [--restart base|sft|RUN] [key=value ...]``; ``preset`` overrides the recipe and gives
+    way to the user's."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--config", required=True, type=Path)
     parser.add_argument("--fresh", action="store_true", help="delete the run folder and start over")
+    parser.add_argument("--restart", metavar="base|sft|RUN", help="weights to start again from: see docs/stability.md")
     args, overrides = parser.parse_known_args()
     config = load_config(args.config, [*preset, *overrides])
     if args.fresh:
         shutil.rmtree(run_folder(config), ignore_errors=True)
+    if args.restart:
+        prepare_restart(run_folder(config), checkpoints(config, run_folder(config)), args.restart)
     run_experiment(config)
 
 

@@ -86,6 +86,7 @@ class CheckpointManager:
     """``folder/step_000123/`` holds ``policy/`` (``Engine.save``) and the loop's state.
 
     Kept: the ``keep_top_k`` best by metric and the newest; without metrics the ``keep_top_k`` newest; None keeps all.
+    Step 0, the weights before self-play, always stays: a run can be restarted from it.
     One process at a time may use a folder.
     """
 
@@ -131,6 +132,9 @@ class CheckpointManager:
         found = self._all()
         return found[-1] if found else None
 
+    def at(self, step: int) -> Checkpoint | None:
+        return next((checkpoint for checkpoint in self._all() if checkpoint.step == step), None)
+
     def best(self) -> Checkpoint | None:
         """The best by metric; ties go to the newer. None when no checkpoint has a metric."""
         ranked = self._ranked()
@@ -165,7 +169,9 @@ class CheckpointManager:
             return
         found = self._all()
         best = self._ranked() or found[::-1]
-        kept = {checkpoint.path for checkpoint in [*best[: self._keep], found[-1]]}
+        start = [checkpoint for checkpoint in found if checkpoint.step == 0]
+        best = [checkpoint for checkpoint in best if checkpoint.step > 0]
+        kept = {checkpoint.path for checkpoint in [*start, *best[: self._keep], found[-1]]}
         for checkpoint in found:
             if checkpoint.path not in kept:
                 # Renamed first: a kill inside the deletion must not leave half a checkpoint under a good name.

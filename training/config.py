@@ -32,6 +32,7 @@ from training.config_curriculum import PhaseConfig
 from training.config_data import DataConfig
 from training.config_loss import LossConfig as LossConfig
 from training.config_policy import PolicyConfig as PolicyConfig
+from training.config_stability import TripwireConfig
 
 
 class AdvEstimatorConfig(Section):
@@ -118,6 +119,12 @@ class CheckpointingConfig(Section):
     higher_is_better: bool = True
     keep_top_k: PositiveInt | None = 3
     save_period: PositiveInt = 10
+    validation_policy: Literal["ignore", "warn", "stop", "restart_from_best"] = "warn"
+    """What a run that is started again does about a last validation well below the best one, or below that of step 0
+    (``training.validation_policy``). restart_from_best: go on with the best checkpoint's weights and optimizer, and
+    with the questions gathered since."""
+    max_validation_drop: NonNegativeFloat = 0.1
+    """In units of ``metric_name``: further below the best one is well below."""
 
     @field_validator("metric_name")
     @classmethod
@@ -141,6 +148,9 @@ class EngineConfig(Section):
     """Threads of torch; null: torch's own choice."""
     rollout_batch_size: PositiveInt = 64
     """Episodes generated side by side; a waiting one is admitted when one ends."""
+    sync_every: PositiveInt = 1
+    """Ours. Training rollouts come from weights that follow the trained ones every so many steps, as those of an
+    inference server that runs ahead; 1: the trained weights themselves, at no cost."""
 
 
 class CorpusConfig(Section):
@@ -185,6 +195,15 @@ class SelfPlayConfig(Section):
     tool_variants: PositiveInt = 4
     """Wordings of the tool descriptions to draw from, one a group."""
     role_weights: RoleWeights = RoleWeights()
+    max_token_share: Annotated[float, Field(gt=0.5, lt=1)] | None = None
+    """Drop whole groups of the heavier role, drawn at random, until it has at most this share of the tokens that are
+    trained; null: keep all. Usual: 0.6."""
+    max_age: NonNegativeInt | None = None
+    """Drop rollouts whose weights are more updates old than this; null: keep all."""
+    refill_rounds: NonNegativeInt = 0
+    """While fewer than ``max_solver_groups`` Solver groups have rewards that differ, roll out further valid questions
+    of this step, then of the pool, at most so many times. Dynamic sampling (DAPO, 2503.14476), of the Solver alone: a
+    Proposer's failures are its contrast."""
 
 
 class RewardsConfig(Section):
@@ -281,6 +300,7 @@ class Config(Section):
     """The mails of ``corpus`` that exist for the agent: tools, seeds and checks see no other. The companies of
     ``evaluation`` are corpora of their own."""
     selfplay: SelfPlayConfig = SelfPlayConfig()
+    tripwire: TripwireConfig = TripwireConfig()
     rewards: RewardsConfig = RewardsConfig()
     sft: SftConfig = SftConfig()
     evaluation: EvaluationConfig = EvaluationConfig()
@@ -326,6 +346,8 @@ class Config(Section):
                 "selfplay.curriculum: every phase but the last needs an `until`, or the run never leaves it": any(
                     phase.until is None for phase in self.selfplay.curriculum[:-1]
                 ),
+                "selfplay.refill_rounds with selfplay.mode fixed: fixed questions are drawn as many as wanted; raise "
+                "grpo.num_prompts_per_step instead": self.selfplay.refill_rounds > 0 and self.selfplay.mode == "fixed",
                 "selfplay.role_weights are both 0: nothing would be trained": weights.proposer == weights.solver == 0,
                 "engine.device cpu with engine.name nemo_rl: the cluster engine needs GPUs": (
                     self.engine.name == "nemo_rl" and self.engine.device == "cpu"

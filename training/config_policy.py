@@ -50,7 +50,7 @@ _FILTER = (
 
 class GenerationConfig(Section):
     """Training rollouts sample at ``temperature`` alone. The filters exist to be refused by name: an unset field would
-    be read from the model's own generation config."""
+    be read from the model's own generation config by engines that do so (``training.preflight``)."""
 
     max_new_tokens: PositiveInt = 256
     """Tokens a turn."""
@@ -61,6 +61,9 @@ class GenerationConfig(Section):
     repetition_penalty: float = 1.0
     presence_penalty: float = 0.0
     frequency_penalty: float = 0.0
+    allow_filters: bool = False
+    """Let ``top_p``, ``top_k`` and ``min_p`` stand all the same, to see what they break: recorded log-probs are then
+    those of the filtered distribution, as an inference server reports them, and training's are not."""
     stop_strings: Annotated[tuple[str, ...] | None, Field(strict=False)] = None
 
     @field_validator("temperature")
@@ -75,11 +78,19 @@ class GenerationConfig(Section):
 
     @model_validator(mode="after")
     def _no_filters(self) -> GenerationConfig:
+        refused = not self.allow_filters
         refuse(
             {
-                f"top_p {self.top_p}: {_FILTER.format(off=1.0)}": self.top_p != 1.0,
-                f"top_k {self.top_k}: {_FILTER.format(off='null')}": self.top_k not in (None, -1),
-                f"min_p {self.min_p}: {_FILTER.format(off=0.0)}": self.min_p != 0.0,
+                f"top_p {self.top_p}: {_FILTER.format(off=1.0)}": refused and self.top_p != 1.0,
+                f"top_k {self.top_k}: {_FILTER.format(off='null')}": refused and self.top_k not in (None, -1),
+                f"min_p {self.min_p}: {_FILTER.format(off=0.0)}": refused and self.min_p != 0.0,
+                f"top_p {self.top_p}: it is a share of the probability, above 0 and at most 1": not 0 < self.top_p <= 1,
+                f"top_k {self.top_k}: it is a number of tokens, at least 1; null is off": (
+                    self.top_k is not None and self.top_k != -1 and self.top_k < 1
+                ),
+                f"min_p {self.min_p}: it is a share of the likeliest token's probability, from 0 to below 1": (
+                    not 0 <= self.min_p < 1
+                ),
                 f"repetition_penalty {self.repetition_penalty}: {_FILTER.format(off=1.0)}": (
                     self.repetition_penalty != 1.0
                 ),

@@ -11,7 +11,11 @@ from environments.trajectory import StopReason, Trajectory
 from training.config import EnvConfig
 
 
-class FaultStop(RuntimeError):
+class RunStop(RuntimeError):
+    """The run ends here because its config says so, with a checkpoint; the message says why and how to go on."""
+
+
+class FaultStop(RunStop):
     """The run ends here, by ``env.on_faults``; the weights are those of the step before."""
 
 

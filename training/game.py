@@ -19,6 +19,7 @@ from training.config import Config
 from training.deck import QuestionDeck
 from training.engines.base import Sampling
 from training.passes import dealt
+from training.preflight import training_sampling
 from training.seeds import seed_text
 
 
@@ -100,9 +101,10 @@ class Board:
 
 
 def phase_sampling(config: Config, step: int, phase: int) -> Sampling:
-    """``phase`` is the place of a rollout in its step: 0 Proposers, 1 Solvers, 2 readers, 3 Solvers with hints."""
+    """``phase`` is the place of a rollout in its step: 0 Proposers, 1 Solvers, 2 readers, 3 Solvers with hints,
+    10 and on the Solvers' further rounds."""
     seed = random.Random(f"{config.grpo.seed}/{step}/{phase}").getrandbits(48)
-    return Sampling(temperature=config.policy.generation.temperature, seed=seed)
+    return training_sampling(config, seed)
 
 
 def draw_hops(shares: dict[int, float], rng: random.Random) -> int:

@@ -85,11 +85,12 @@ def read(
 def send_on(
     proposals: Proposals, config: Config, step: int, rng: random.Random, groups: int, pool: QuestionPool
 ) -> Proposals:
-    """At most ``groups`` of the valid questions go to the Solvers."""
-    questions = proposals.questions()
+    """At most ``groups`` of the valid questions that were not sent on yet go to the Solvers."""
+    gone = {group for group in proposals.group_of if group is not None}
+    questions = [members for members in proposals.questions() if proposals.group_of[members[0]] is None]
     sent = [questions[i] for i in _chosen(questions, proposals.trajectories, config, groups, rng, pool)]
     group_of = list(proposals.group_of)
-    for k, members in enumerate(sent):
+    for k, members in enumerate(sent, start=len(gone)):
         for i in members:
             group_of[i] = f"{step}/s{k}"
     return replace(proposals, group_of=group_of)

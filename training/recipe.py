@@ -26,7 +26,7 @@ from training.console import printable
 from training.deck import QuestionDeck, open_deck
 from training.engines.local import LocalEngine, pick_device
 from training.engines.models import load_policy
-from training.faults import FaultStop
+from training.faults import RunStop
 from training.game import Board
 from training.runlog import RunLogError
 
@@ -139,7 +139,7 @@ def user_errors() -> Generator[None]:
     """
     try:
         yield
-    except (Unavailable, FaultStop, CheckpointError, RunLogError, OSError, ValueError) as error:
+    except (Unavailable, RunStop, CheckpointError, RunLogError, OSError, ValueError) as error:
         if isinstance(error, ValueError) and not _raised_by_us(error):
             raise
         text = f"{error.strerror}: {error.filename}" if isinstance(error, OSError) and error.filename else str(error)

@@ -6,6 +6,7 @@ runs/<name>/config.yaml                 the resolved config
                                         of a resumed run equals an unbroken run's
             timings.jsonl               {"step", "phase", "seconds"} a line
             samples/step_000123.jsonl   full trajectories with their rewards
+            preflight.json              what the rollouts of the last start are drawn with
             events.log                  what happened, with the time of day
 """
 
@@ -131,6 +132,12 @@ class RunLog:
         path = sample_path(self.folder, step)
         data = b"".join(json_line(record) for record in pick_per_role(records, self._samples_per_role))
         self._guard(path, lambda target: write_atomic(target, data))
+        return path
+
+    def write_text(self, name: str, text: str) -> Path:
+        """Replaces a file of the folder as a whole."""
+        path = self.folder / name
+        self._guard(path, lambda target: write_atomic(target, text.encode("utf-8", errors="backslashreplace")))
         return path
 
     def event(self, text: str, *, level: str = "info") -> None:

@@ -9,6 +9,7 @@ from typing import Final
 from environments.task import Role
 from environments.trajectory import StopReason, Trajectory
 from rewards.breakdown import RewardBreakdown
+from training.balance import TokenBalance
 from training.config import GrpoConfig
 
 FAULT: Final = "environment_fault"
@@ -17,7 +18,9 @@ LOGPROB_ERROR: Final = "logprob_error"
 NO_TOKENS: Final = "no_sampled_token"
 OVERLONG: Final = "overlong"
 ZERO_VARIANCE: Final = "zero_variance"
-REASONS: Final = (FAULT, MASKED, LOGPROB_ERROR, NO_TOKENS, OVERLONG, ZERO_VARIANCE)
+TOO_OLD: Final = "too_old"
+TOKEN_BALANCE: Final = "token_balance"
+REASONS: Final = (FAULT, MASKED, TOO_OLD, LOGPROB_ERROR, NO_TOKENS, OVERLONG, ZERO_VARIANCE, TOKEN_BALANCE)
 """In the order in which they are asked; a trajectory is counted under the first that holds."""
 
 
@@ -42,33 +45,42 @@ def select(
     settings: GrpoConfig,
     *,
     logprob_error: Sequence[bool] | None = None,
+    too_old: Sequence[bool] | None = None,
+    balance: TokenBalance | None = None,
 ) -> Selection:
     """Leave out what carries no signal or a false one.
 
-    Out go environment faults, masked rewards, trajectories whose ``logprob_error`` is set (see ``training.mismatch``),
-    those without a sampled token, with ``overlong_filtering`` those cut by a full context, and whole groups in which
-    every advantage is 0. A member with advantage 0 in a group that has others stays.
+    Out go environment faults, masked rewards, trajectories that are ``too_old`` or whose ``logprob_error`` is set (see
+    ``training.mismatch``), those without a sampled token, with ``overlong_filtering`` those cut by a full context, and
+    whole groups in which every advantage is 0. A member with advantage 0 in a group that has others stays. Of what is
+    left, ``balance`` drops whole groups of the heavier role.
 
     Raises ValueError if the arguments are not aligned.
     """
     errors = logprob_error if logprob_error is not None else [False] * len(trajectories)
-    if not len(trajectories) == len(breakdowns) == len(advantages) == len(errors):
+    old = too_old if too_old is not None else [False] * len(trajectories)
+    if not len(trajectories) == len(breakdowns) == len(advantages) == len(errors) == len(old):
         raise ValueError(
-            f"got {len(trajectories)} trajectories, {len(breakdowns)} breakdowns, {len(advantages)} advantages and "
-            f"{len(errors)} log-prob error flags; they must be aligned"
+            f"got {len(trajectories)} trajectories, {len(breakdowns)} breakdowns, {len(advantages)} advantages, "
+            f"{len(errors)} log-prob error flags and {len(old)} age flags; they must be aligned"
         )
     alive = {trajectory.group_id for trajectory, a in zip(trajectories, advantages, strict=True) if a != 0}
     reasons: list[str | None] = []
-    for trajectory, breakdown, error in zip(trajectories, breakdowns, errors, strict=True):
+    for trajectory, breakdown, error, aged in zip(trajectories, breakdowns, errors, old, strict=True):
         holds = {
             FAULT: trajectory.stop_reason is StopReason.ENVIRONMENT_FAULT,
             MASKED: breakdown.masked,
+            TOO_OLD: aged,
             LOGPROB_ERROR: error,
             NO_TOKENS: trajectory.sampled_tokens == 0,
             OVERLONG: settings.overlong_filtering and trajectory.stop_reason is StopReason.MAX_TOKENS,
             ZERO_VARIANCE: trajectory.group_id not in alive,
         }
-        reasons.append(next((reason for reason in REASONS if holds[reason]), None))
+        reasons.append(next((reason for reason, on in holds.items() if on), None))
+    if balance is not None:
+        left = [index for index, reason in enumerate(reasons) if reason is None]
+        for index in balance.surplus(trajectories, left):
+            reasons[index] = TOKEN_BALANCE
     return Selection(
         kept=tuple(index for index, reason in enumerate(reasons) if reason is None),
         dropped={reason: reasons.count(reason) for reason in REASONS},

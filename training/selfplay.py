@@ -10,7 +10,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from environments.task import Task
 from environments.trajectory import Trajectory
@@ -18,6 +18,7 @@ from rewards.breakdown import RewardBreakdown
 from rewards.judge import Judge, RuleJudge
 from rewards.llm_judge import EndpointJudge
 from training.advantages import group_advantages
+from training.balance import TokenBalance, age_metrics, ages, beyond_age
 from training.config import Config
 from training.consistency import check_claims
 from training.engines.base import Engine, Weighted
@@ -28,9 +29,9 @@ from training.judging import judge_faults, judge_metrics, solver_pay
 from training.loop_state import LoopState
 from training.losses import role_weights
 from training.mismatch import beyond_threshold, mismatch_metrics, sequence_errors
-from training.pool import QuestionPool, sort_of
 from training.proposals import Proposals, asked_tasks, hint_tasks, propose, read, send_on
 from training.proposer_pay import pay_metrics, proposer_pay, sketch_of
+from training.refill import Solved, older_tasks, refill, solver_tasks
 from training.samples import Record, trajectory_record
 from training.selection import out_of_group, select
 from training.step_metrics import game_metrics, proposal_metrics
@@ -78,14 +79,19 @@ def train_step(
                 proposals = read(engine, judge, config, step, proposals, desk)
         proposals = send_on(proposals, config, step, rng, groups, pool)
         asked = [] if faults.lost else asked_tasks(proposals, config, rng)
-        older = [] if faults.lost else _older(pool, old, asked, config, step, rng)
-        solver_tasks = [task for task in (*asked, *older) for _ in range(config.selfplay.solver_generations)]
+        older = [] if faults.lost else older_tasks(pool, old, asked, config, step, rng)
+        tasks = solver_tasks([*asked, *older], config)
     else:
         proposals, asked, older = Proposals(), list[Task](), list[Task]()
-        solver_tasks = board.fixed_tasks(config, step, rng)
+        tasks = board.fixed_tasks(config, step, rng)
     with clock("solve"):
-        solved = engine.rollout(solver_tasks, phase_sampling(config, step, 1))
+        solved = engine.rollout(tasks, phase_sampling(config, step, 1))
         faults.count(solved)
+        if config.selfplay.refill_rounds:
+            first = Solved(proposals, asked, older, solved)
+            final = refill(engine, judge, config, step, first, pool, faults)
+            proposals, asked, older, solved = final.proposals, final.asked, final.older, final.trajectories
+            report.metrics |= final.metrics(first)
     hinted: list[Trajectory] = []
     if config.selfplay.hint_generations and asked:
         with clock("hint"):
@@ -105,9 +111,13 @@ def train_step(
         recomputed = engine.logprobs([trajectories[i] for i in alive])
         errors = sequence_errors([trajectories[i] for i in alive], recomputed)
         flags = dict(zip(alive, beyond_threshold(errors, config.grpo.seq_logprob_error_threshold), strict=True))
+    age = ages(trajectories, engine.policy_version)
+    share = config.selfplay.max_token_share
     selection = select(
         trajectories, pay, advantages, config.grpo,
         logprob_error=[flags.get(i, False) for i in range(len(trajectories))],
+        too_old=beyond_age(age, config.selfplay.max_age),
+        balance=TokenBalance(share, random.Random(f"{config.grpo.seed}/{step}/balance")) if share else None,
     )  # fmt: skip
     with clock("update"):
         kept = () if faults.lost else selection.kept
@@ -119,7 +129,7 @@ def train_step(
     report.metrics |= proposal_metrics(proposals.trajectories, proposals.refusals, proposals.group_of, board, rules)
     report.metrics |= pay_metrics(proposals, proposers)
     report.metrics |= {"pool/sorts": float(len(pool)), "pool/drawn": float(len(older))}
-    report.metrics |= faults.metrics()
+    report.metrics |= faults.metrics() | age_metrics(age)
     pool.add(asked, older)
     if config.rewards.proposer.diversity:
         state.memory.add(map(sketch_of, asked))
@@ -131,18 +141,6 @@ def train_step(
     ]
     report.seconds["total"] = sum(report.seconds.values())
     return report
-
-
-def _older(
-    pool: QuestionPool, count: int, asked: Sequence[Task], config: Config, step: int, rng: random.Random
-) -> list[Task]:
-    """Tasks of earlier steps, at most ``count``, of the sorts that this step's questions lack."""
-    play = config.selfplay
-    drawn = pool.draw(count, play.hops, map(sort_of, asked), rng)
-    return [
-        replace(task, group_id=f"{step}/r{k}", tool_variant=rng.randrange(play.tool_variants))
-        for k, task in enumerate(drawn)
-    ]
 
 
 def _advantages(trajectories: Sequence[Trajectory], pay: Sequence[RewardBreakdown], config: Config) -> list[float]:

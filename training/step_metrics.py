@@ -30,13 +30,17 @@ def game_metrics(trajectories: Sequence[Trajectory], pay: Sequence[RewardBreakdo
         groups = count_groups(
             [p.total for _, p in mine], [t.group_id for t, _ in mine], [out_of_group(t, p) for t, p in mine]
         )
+        tokens = sum(t.sampled_tokens for t, _ in mine)
         calls = sum(len(t.events) for t, _ in mine)
         metrics |= {
             f"groups/{role}/all": float(groups.groups),
             f"groups/{role}/zero_variance": float(groups.zero_variance),
             f"groups/{role}/all_masked": float(groups.all_masked),
             f"groups/{role}/kept": float(groups.groups - groups.zero_variance - groups.all_masked - groups.singletons),
-            f"tokens/{role}": float(sum(t.sampled_tokens for t, _ in mine)),
+            f"tokens/{role}": float(tokens),
+            f"episode/{role}/tokens": tokens / len(mine),
+            # The mean surprise of what was drawn is an unbiased estimate of the entropy, where nothing filters.
+            f"episode/{role}/entropy": -sum(sum(t.logprobs) for t, _ in mine) / max(tokens, 1),
             f"episode/{role}/turns": sum(len(t.turn_starts) for t, _ in mine) / len(mine),
             f"episode/{role}/tool_error_rate": sum(bool(e.error) for t, _ in mine for e in t.events) / max(calls, 1),
             f"episode/{role}/submitted_rate": sum(t.submission is not None for t, _ in mine) / len(mine),

@@ -19,7 +19,7 @@ from environments.recorder import Recorder
 from environments.task import Role, Task
 from environments.trajectory import Trajectory
 from training.config import LossConfig
-from training.engines.base import Sampling, Weighted
+from training.engines.base import EffectiveSampling, Sampling, Weighted
 from training.experts import ExpertStuck, Habits, solve
 from training.game import Board
 
@@ -50,6 +50,9 @@ class ScriptedEngine:
     updates: list[list[Weighted]] = field(default_factory=list)
     syncs: int = 0
     policy_version: int = 7
+
+    def effective_sampling(self, asked: Sampling) -> EffectiveSampling:
+        return EffectiveSampling(temperature=asked.temperature, training_temperature=asked.temperature)
 
     def rollout(self, tasks: Sequence[Task], sampling: Sampling) -> list[Trajectory]:
         self.rollouts.append((list(tasks), sampling))
@@ -121,6 +124,9 @@ class OneWeightEngine(ScriptedEngine):
 
     def load(self, path: Path) -> None:
         self.weight, self.policy_version = json.loads((path / "state.json").read_text())
+
+    def restart(self) -> None:
+        """There is nothing but the weight."""
 
 
 def written(folder: Path) -> dict[str, bytes]:

@@ -79,6 +79,18 @@ def test_keeps_the_best_and_the_last(
     assert latest.step == 5
 
 
+def test_the_start_always_stays(tmp_path: Path) -> None:
+    """A run can be restarted from it, and it takes no place of the best."""
+    manager = CheckpointManager(tmp_path, keep_top_k=1)
+    manager.save(0, FakeEngine(0), {}, metric=0.9)
+    for step, metric in enumerate([0.2, 0.5, 0.1], start=1):
+        manager.save(step, FakeEngine(step), {}, metric=metric)
+    assert steps(tmp_path) == ["step_000000", "step_000002", "step_000003"]
+    start = manager.at(0)
+    assert start is not None
+    assert (start.step, start.metric, manager.at(1)) == (0, 0.9, None)
+
+
 def test_keep_all(tmp_path: Path) -> None:
     manager = CheckpointManager(tmp_path, keep_top_k=None)
     for step in range(1, 5):

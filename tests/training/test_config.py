@@ -200,6 +200,13 @@ ICEPOP = {
         ({"policy": {"generation": {"top_p": 0.9}}}, "top_p 0.9: the sampler would draw from another distribution"),
         ({"policy": {"generation": {"top_k": 50}}}, "top_k 50: the sampler"),
         ({"policy": {"generation": {"min_p": 0.1}}}, "min_p 0.1: the sampler"),
+        (
+            {"policy": {"generation": {"repetition_penalty": 1.1, "top_p": 0.9, "allow_filters": True}}},
+            "repetition_penalty 1.1: the sampler",
+        ),
+        ({"policy": {"generation": {"top_p": 0.0, "allow_filters": True}}}, "top_p 0.0: it is a share"),
+        ({"policy": {"generation": {"top_k": 0, "allow_filters": True}}}, "top_k 0: it is a number of tokens"),
+        ({"policy": {"generation": {"min_p": 1.0, "allow_filters": True}}}, "min_p 1.0: it is a share"),
         ({"policy": {"generation": {"repetition_penalty": 1.1}}}, "repetition_penalty 1.1: the sampler"),
         ({"policy": {"generation": {"presence_penalty": 0.5}}}, "presence_penalty 0.5: the sampler"),
         ({"policy": {"generation": {"frequency_penalty": 0.5}}}, "frequency_penalty 0.5: the sampler"),

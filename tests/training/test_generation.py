@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -237,7 +238,7 @@ def test_an_end_of_turn_token_ends_the_turn_and_is_trained(qwen: Any) -> None:
 def test_draw_is_the_inverse_of_the_cumulated_distribution(
     logits: list[float], number: float, temperature: float
 ) -> None:
-    ids, logprobs = draw(torch.tensor([logits]), [number], temperature, greedy=False)
+    ids, logprobs = draw(torch.tensor([logits]), [number], Sampling(temperature=temperature))
     scaled = np.array(logits) / temperature
     probabilities = np.exp(scaled - scaled.max()) / np.exp(scaled - scaled.max()).sum()
     upper = np.cumsum(probabilities)
@@ -248,8 +249,50 @@ def test_draw_is_the_inverse_of_the_cumulated_distribution(
 
 def test_draw_never_picks_an_impossible_token() -> None:
     logits = torch.tensor([[-torch.inf, 0.0, -torch.inf, 0.0, -torch.inf]])
-    drawn = {draw(logits, [number], 1.0, greedy=False)[0][0] for number in (0.0, 0.25, 0.5, 0.75, 1 - 2**-53)}
+    drawn = {draw(logits, [number], Sampling())[0][0] for number in (0.0, 0.25, 0.5, 0.75, 1 - 2**-53)}
     assert drawn == {1, 3}
+
+
+def left_by(probabilities: list[float], *, top_k: int | None, top_p: float, min_p: float) -> dict[int, float]:
+    """The tokens that the filters leave and their new probabilities, one rule after the other in plain Python."""
+    ranked = sorted(range(len(probabilities)), key=lambda i: -probabilities[i])
+    ranked = [i for i in ranked if probabilities[i] >= min_p * probabilities[ranked[0]]][:top_k]
+    total = math.fsum(probabilities[i] for i in ranked)
+    nucleus: list[int] = []
+    while ranked and math.fsum(probabilities[i] / total for i in nucleus) < top_p:
+        nucleus.append(ranked.pop(0))
+    total = math.fsum(probabilities[i] for i in nucleus)
+    return {i: probabilities[i] / total for i in nucleus}
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"top_k": 2, "top_p": 1.0, "min_p": 0.0},
+        {"top_k": None, "top_p": 0.75, "min_p": 0.0},
+        {"top_k": None, "top_p": 1.0, "min_p": 0.3},
+        {"top_k": 3, "top_p": 0.62, "min_p": 0.1},
+        {"top_k": None, "top_p": 0.01, "min_p": 0.0},
+        {"top_k": 99, "top_p": 1.0, "min_p": 0.0},
+    ],
+)
+def test_filters_draw_from_what_they_leave_and_record_its_log_probs(asked: dict[str, Any]) -> None:
+    probabilities = [0.08, 0.4, 0.02, 0.3, 0.2]
+    expected = left_by(probabilities, **asked)
+    logits = torch.tensor([probabilities]).log()
+    numbers = [(k + 0.5) / 400 for k in range(400)]
+    ids, logprobs = draw(logits.expand(400, -1), numbers, Sampling(**asked))
+    assert set(ids) == set(expected)
+    for token, logprob in zip(ids, logprobs, strict=True):
+        assert math.exp(logprob) == pytest.approx(expected[token], rel=1e-5)
+    for token, probability in expected.items():
+        assert ids.count(token) / 400 == pytest.approx(probability, abs=0.01)
+
+
+def test_greedy_evaluation_is_never_filtered() -> None:
+    logits = torch.tensor([[0.1, 0.6, 0.3]]).log()
+    ids, logprobs = draw(logits, [0.9], Sampling(greedy=True, top_k=1, top_p=0.1))
+    assert (ids, math.exp(logprobs[0])) == ([1], pytest.approx(0.6))
 
 
 @given(

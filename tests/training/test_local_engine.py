@@ -184,6 +184,62 @@ def test_a_resumed_engine_goes_on_bit_for_bit(
     assert again[0] == again[1]
 
 
+def every_third(folder: Path) -> Config:
+    settings = tiny.config(folder)
+    return settings.model_copy(update={"engine": settings.engine.model_copy(update={"sync_every": 3})})
+
+
+def test_rollouts_may_lag_behind_by_so_many_syncs(folder: Path, trajectories: list[Trajectory]) -> None:
+    engine, fresh = tiny.engine(every_third(folder)), tiny.engine(tiny.config(folder))
+    lagging = Sampling(seed=4, may_lag=True)
+    versions: list[int] = []
+    for _ in range(7):
+        versions += [t.policy_version for t in engine.rollout(tiny.tasks(groups=1, members=1), lagging)]
+        for each in (engine, fresh):
+            each.update(weighted(trajectories), LossConfig())
+            each.sync_weights()
+    assert versions == [0, 0, 0, 3, 3, 3, 6]
+    # Evaluation sees the trained weights all the same, and an engine that syncs at once has no copy to lag.
+    now, asked = tiny.tasks(groups=1), Sampling(seed=4)
+    assert engine.rollout(now, asked) == fresh.rollout(now, asked) == fresh.rollout(now, lagging)
+    assert engine.rollout(now, lagging) != engine.rollout(now, asked)
+    # An imitation stage is another policy: nothing samples from what was before it.
+    engine.sft(trajectories)
+    assert engine.rollout(now, lagging) == engine.rollout(now, asked)
+
+
+def test_lagging_weights_survive_a_resume(folder: Path, trajectories: list[Trajectory], tmp_path: Path) -> None:
+    engine, other = tiny.engine(every_third(folder)), tiny.engine(every_third(folder), seed=9)
+    lagging = Sampling(seed=4, may_lag=True)
+    engine.rollout(tiny.tasks(groups=1), lagging)
+    for _ in range(2):
+        engine.update(weighted(trajectories), LossConfig())
+        engine.sync_weights()
+    engine.save(tmp_path / "c")
+    other.load(tmp_path / "c")
+    for _ in range(3):
+        first, second = (each.rollout(tiny.tasks(groups=1), lagging) for each in (engine, other))
+        assert first == second
+        for each in (engine, other):
+            each.update(weighted(trajectories), LossConfig())
+            each.sync_weights()
+    assert [t.policy_version for t in other.rollout(tiny.tasks(groups=1, members=1), lagging)] == [3]
+
+
+def test_a_restart_forgets_the_optimiser_and_not_the_weights(
+    folder: Path, trajectories: list[Trajectory], tmp_path: Path
+) -> None:
+    engine = tiny.engine(tiny.config(folder))
+    engine.update(weighted(trajectories), LossConfig())
+    engine.save(tmp_path / "c")
+    plain = tiny.engine(tiny.config(tmp_path / "c", init="pretrained"))
+    engine.restart()
+    assert equal(weights(engine), weights(plain))
+    for each in (engine, plain):
+        each.update(weighted(trajectories), LossConfig())
+    assert equal(weights(engine), weights(plain))
+
+
 def test_a_saved_folder_is_a_hugging_face_model(folder: Path, trajectories: list[Trajectory], tmp_path: Path) -> None:
     engine = tiny.engine(tiny.config(folder))
     engine.sft(trajectories)

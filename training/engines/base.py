@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
@@ -14,12 +14,42 @@ from training.config import LossConfig
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sampling:
-    """Training rollouts use temperature alone; ``greedy`` is for evaluation. No filter, so the sampled
-    distribution is the trained one. ``seed`` makes a rollout repeatable on one machine."""
+    """Training rollouts use temperature alone; ``greedy`` is for evaluation. No filter, so the sampled distribution is
+    the trained one, unless ``policy.generation.allow_filters`` wants to see the difference. ``may_lag``: weights may be
+    as old as ``engine.sync_every`` lets them; without it they are the trained ones. ``seed`` makes a rollout repeatable
+    on one machine."""
 
     temperature: float = 1.0
     greedy: bool = False
     seed: int = 0
+    top_p: float = 1.0
+    top_k: int | None = None
+    min_p: float = 0.0
+    may_lag: bool = False
+
+    @property
+    def filtered(self) -> bool:
+        return not self.greedy and (self.top_p < 1 or self.top_k is not None or self.min_p > 0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EffectiveSampling:
+    """What an engine's rollouts are really drawn with, wherever it comes from.
+
+    ``training_temperature`` divides the logits of recomputed log-probs. ``model_file`` are the sampling fields that the
+    model's own generation config sets; ``inherited`` names those that the engine follows.
+    """
+
+    temperature: float
+    training_temperature: float
+    top_p: float = 1.0
+    top_k: int | None = None
+    min_p: float = 0.0
+    repetition_penalty: float = 1.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    model_file: Mapping[str, float] = field(default_factory=dict[str, float])
+    inherited: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +64,10 @@ class Weighted:
 class Engine(Protocol):
     @property
     def policy_version(self) -> int: ...
+
+    def effective_sampling(self, asked: Sampling) -> EffectiveSampling:
+        """What a rollout that is ``asked`` for would really be drawn with."""
+        ...
 
     def rollout(self, tasks: Sequence[Task], sampling: Sampling) -> list[Trajectory]:
         """One trajectory a task, in the order of ``tasks``."""
@@ -52,7 +86,8 @@ class Engine(Protocol):
         ...
 
     def sync_weights(self) -> None:
-        """Bring the generation side to the trained weights; a no-op where they are the same object."""
+        """After each step. Bring the generation side to the trained weights, or count the step where it is to lag
+        behind; a no-op where the two are the same object."""
         ...
 
     def save(self, path: Path) -> None:
@@ -60,3 +95,7 @@ class Engine(Protocol):
         ...
 
     def load(self, path: Path) -> None: ...
+
+    def restart(self) -> None:
+        """Forget optimizers, schedules and the KL reference: training begins with the present weights."""
+        ...

@@ -294,7 +294,7 @@ class _Rollout:
         rows = [self._row(slot) for slot in slots]
         numbers = [float(row.numbers[row.drawn]) for row in rows]
         logits = self._policy.logits(features)
-        ids, logprobs = draw(logits, numbers, self._sampling.temperature, self._sampling.greedy)
+        ids, logprobs = draw(logits, numbers, self._sampling)
         for slot, row, token, logprob in zip(slots, rows, ids, logprobs, strict=True):
             row.turn_ids.append(token)
             row.turn_logprobs.append(logprob)

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any, Literal, cast
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn.functional import cross_entropy
 from torch.utils.checkpoint import checkpoint
-from transformers import AutoModelForCausalLM, PretrainedConfig, PreTrainedModel
 from transformers import GenerationConfig as HfGenerationConfig
 
 from environments.chat_format import ChatFormat
@@ -22,10 +21,11 @@ from environments.task import Task
 from environments.trajectory import Trajectory
 from training.checkpoint import recover, whole_folder
 from training.config import Config, EngineConfig, LossConfig
-from training.engines.base import Sampling, Weighted
+from training.engines.base import EffectiveSampling, Sampling, Weighted
 from training.engines.batching import PaddedBatch, length_batches, pad
 from training.engines.generation import GenerationLimits, generate
-from training.engines.models import Policy
+from training.engines.lagging import LaggingWeights
+from training.engines.models import Policy, frozen_copy, load_weights, model_sampling
 from training.engines.optimisation import MasterWeights, Optimiser, OptimiserSettings, rl_settings, sft_settings
 from training.engines.tool_calls import ToolCalls, ToolLoop
 from training.losses import Denominators, denominators, merge_metrics, policy_loss
@@ -77,6 +77,8 @@ class LocalEngine:
         self._optimisers: dict[Stage, Optimiser] = {}
         self._reference: Policy | None = None
         self._version = 0
+        self._lagging = LaggingWeights(config.engine.sync_every)
+        self._model_file = model_sampling(policy.model)
         self._tool_loop: ToolLoop | None = None
         self._limits = GenerationLimits(
             slots=config.engine.rollout_batch_size,
@@ -89,16 +91,30 @@ class LocalEngine:
         """Calls that changed the weights so far."""
         return self._version
 
+    def effective_sampling(self, asked: Sampling) -> EffectiveSampling:
+        """As asked: this engine's own loop reads neither the model's generation config nor penalties."""
+        return EffectiveSampling(
+            temperature=asked.temperature,
+            training_temperature=self._config.policy.generation.temperature,
+            top_p=asked.top_p,
+            top_k=asked.top_k,
+            min_p=asked.min_p,
+            model_file=self._model_file,
+        )
+
     def rollout(self, tasks: Sequence[Task], sampling: Sampling) -> list[Trajectory]:
+        policy, version = self.policy, self._version
+        if sampling.may_lag:
+            policy, version = self._lagging.policy(policy, version)
         with self._tool_calls() as calls:
             return generate(
-                self.policy,
+                policy,
                 tasks,
                 episode=self.episode,
                 chat=self._chat,
                 sampling=sampling,
                 limits=self._limits,
-                policy_version=self._version,
+                policy_version=version,
                 calls=calls,
             )
 
@@ -157,10 +173,12 @@ class LocalEngine:
             right += float(correct.sum())
         report = self._optimiser("sft").step()
         self._version += 1
+        self._lagging.drop()
         return report | {"loss": total, "token_accuracy": right / tokens, "trained_tokens": float(tokens)}
 
     def sync_weights(self) -> None:
-        """Sampling and training use the same module."""
+        """Sampling and training use the same module, unless ``engine.sync_every`` lets sampling fall behind."""
+        self._lagging.sync(self.policy, self._version)
 
     def save(self, path: Path) -> None:
         """A Hugging Face folder (``AutoModelForCausalLM.from_pretrained`` reads it) plus the training state."""
@@ -179,6 +197,7 @@ class LocalEngine:
                     "policy_version": self._version,
                     "optimisers": {stage: optimiser.state() for stage, optimiser in self._optimisers.items()},
                     "masters": self._weights.state(),
+                    "lagging": self._lagging.save(folder),
                 },
                 folder / _STATE,
             )
@@ -191,17 +210,23 @@ class LocalEngine:
                 f"{path} has no {_STATE}: it is not a checkpoint of this engine. To start from plain weights set "
                 "policy.model_name to the folder"
             )
-        _load_weights(self.policy, path)
+        load_weights(self.policy, path)
         state: dict[str, Any] = torch.load(path / _STATE, map_location=self.policy.device, weights_only=True)
         self._weights.load_state(state["masters"])
         self._version = int(state["policy_version"])
+        self._lagging.load(path, state.get("lagging", {}), self.policy)
         self._optimisers = {}
         for stage, saved in state["optimisers"].items():
             self._optimiser(stage).load_state(saved)
         self._reference = None
         if (path / _REFERENCE).is_dir():
-            self._reference = _frozen_copy(self.policy)
-            _load_weights(self._reference, path / _REFERENCE)
+            self._reference = frozen_copy(self.policy)
+            load_weights(self._reference, path / _REFERENCE)
+
+    def restart(self) -> None:
+        self._optimisers = {}
+        self._reference = None
+        self._lagging.drop()
 
     def _tool_calls(self) -> AbstractContextManager[ToolCalls | None]:
         """None for an index that answers in-process."""
@@ -222,7 +247,7 @@ class LocalEngine:
 
     def _reference_policy(self) -> Policy:
         if self._reference is None:
-            self._reference = _frozen_copy(self.policy)
+            self._reference = frozen_copy(self.policy)
         return self._reference
 
     def _split(self, count: int) -> list[list[int]]:
@@ -314,23 +339,3 @@ def _rows(values: Sequence[Sequence[float]], indices: Sequence[int], like: Tenso
     for row, index in enumerate(indices):
         rows[row, : len(values[index])] = torch.tensor(values[index], dtype=like.dtype)
     return rows.to(like.device)
-
-
-def _frozen_copy(policy: Policy) -> Policy:
-    model = policy.model
-    build = cast("Callable[[PretrainedConfig], PreTrainedModel]", type(model))
-    copy = build(model.config)
-    cast(nn.Module, copy).to(device=model.device, dtype=model.dtype).eval()
-    copy.load_state_dict(model.state_dict())
-    copy.requires_grad_(False)
-    return Policy(model=copy, tokenizer=policy.tokenizer, split_head=policy.split_head)
-
-
-def _load_weights(policy: Policy, path: Path) -> None:
-    saved = AutoModelForCausalLM.from_pretrained(path, dtype=policy.model.dtype)
-    try:
-        policy.model.load_state_dict(saved.state_dict())
-    except RuntimeError as error:
-        raise ValueError(
-            f"the weights in {path} are of another model than the one configured (policy.model_name): {error}"
-        ) from error

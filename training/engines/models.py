@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -24,6 +25,9 @@ from training.config import PolicyConfig
 from training.engines.attention import ATTENTION
 
 GGUF_PREFIX = "gguf:"
+SAMPLING_FIELDS = (
+    "temperature", "top_p", "top_k", "min_p", "repetition_penalty", "presence_penalty", "frequency_penalty",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -55,7 +59,7 @@ def load_policy(policy: PolicyConfig, *, device: torch.device, seed: int) -> Pol
 
     ``policy.model_name`` is a Hub id, a folder, a ``.gguf`` file, or ``gguf:PACKAGE`` for the one GGUF file inside an
     installed Python package. ``init: random`` draws the weights from ``seed``. The sampling fields of the model's own
-    generation config are never read. Raises FileNotFoundError for a missing file or package, ValueError for a model
+    generation config are never followed. Raises FileNotFoundError for a missing file or package, ValueError for a model
     that does not fit the rest of the configuration.
     """
     disable_progress_bar()  # they would break into the run's own display
@@ -78,6 +82,36 @@ def load_policy(policy: PolicyConfig, *, device: torch.device, seed: int) -> Pol
     _check_fits(model.config, len(tokenizer), policy)
     cast(nn.Module, model).to(device).eval()
     return Policy(model=model, tokenizer=tokenizer, split_head=has_plain_head(model))
+
+
+def model_sampling(model: PreTrainedModel) -> dict[str, float]:
+    """The sampling fields that the model's own generation config sets: what an engine that asks it would fall back to
+    for every field that a request leaves out."""
+    own = getattr(model, "generation_config", None)
+    values = {name: getattr(own, name, None) for name in SAMPLING_FIELDS}
+    return {name: value for name, value in values.items() if isinstance(value, int | float)}
+
+
+def frozen_copy(policy: Policy) -> Policy:
+    """The same weights in a module of their own, without gradients."""
+    model = policy.model
+    build = cast("Callable[[PretrainedConfig], PreTrainedModel]", type(model))
+    copy = build(model.config)
+    cast(nn.Module, copy).to(device=model.device, dtype=model.dtype).eval()
+    copy.load_state_dict(model.state_dict())
+    copy.requires_grad_(False)
+    return Policy(model=copy, tokenizer=policy.tokenizer, split_head=policy.split_head)
+
+
+def load_weights(policy: Policy, path: Path) -> None:
+    """Raises ValueError for the folder of another model."""
+    saved = AutoModelForCausalLM.from_pretrained(path, dtype=policy.model.dtype)
+    try:
+        policy.model.load_state_dict(saved.state_dict())
+    except RuntimeError as error:
+        raise ValueError(
+            f"the weights in {path} are of another model than the one configured (policy.model_name): {error}"
+        ) from error
 
 
 def _locate(name: str) -> tuple[str, str | None]:
