@@ -30,6 +30,10 @@ class Variant:
     name: str
     overrides: tuple[str, ...] = ()
     start: str = SFT
+    goes_on: str = ""
+    """The variant whose finished run, checkpoints and all, is copied and gone on with; empty: a run of its own."""
+    restart: bool = False
+    """Start that copy over from its SFT weights, with the questions that it gathered."""
     shared: bool = False
     script: str = "examples/run_selfplay.py"
 

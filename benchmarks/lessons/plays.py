@@ -14,7 +14,7 @@ from pathlib import Path
 from lesson import Lesson, Variant
 from omegaconf import OmegaConf
 
-from training.checkpoint import CheckpointManager
+from training.checkpoint import CheckpointManager, whole_folder
 from training.config import Config
 from training.config_load import load_config, plain_tree
 from training.runlog import changed_keys
@@ -23,6 +23,7 @@ ROOT = Path(__file__).resolve().parents[2]
 RECIPE = Path(__file__).parent / "lesson.yaml"
 SHARED = "shared"
 _DONE = "report.md"  # the script writes it when all steps are over
+_RESTARTED = "restart.json"  # the script writes it when it starts over; a second time would lose what came since
 
 
 class StaleRun(RuntimeError):
@@ -35,7 +36,8 @@ class RunFailed(RuntimeError):
 
 @dataclass(frozen=True, slots=True)
 class Play:
-    """One run: ``variant`` at ``seed``, in ``folder``; ``needs`` are the folders of the runs that it starts from."""
+    """One run: ``variant`` at ``seed``, in ``folder``. ``needs`` are the folders of the runs that have to be there: the
+    one whose weights it starts with, and the one that it goes on with."""
 
     variant: Variant
     seed: int
@@ -91,7 +93,7 @@ def plan(
         folder = folder_of(variant, letter, seed, runs)
         if folder in found:
             return folder
-        needs = [add(siblings[variant.start], siblings, letter, seed)] if variant.start else []
+        needs = [add(siblings[name], siblings, letter, seed) for name in (variant.start, variant.goes_on) if name]
         found[folder] = Play(variant, seed, folder, tuple(needs), tuple(extra))
         return folder
 
@@ -113,28 +115,33 @@ def play_all(plays: Sequence[Play], *, side_by_side: int, fresh: bool, say: Call
     Raises StaleRun, or RunFailed after the runs beside the failed one have ended.
     """
     if fresh:
-        for play in plays:
-            shutil.rmtree(play.folder, ignore_errors=True)
+        for run in plays:
+            shutil.rmtree(run.folder, ignore_errors=True)
     done: set[Path] = set()
     waiting = list(plays)
     while waiting:
-        ready = [play for play in waiting if done.issuperset(play.needs)]
-        waiting = [play for play in waiting if play not in ready]
-        todo = [play for play in ready if not play.finished()]
+        ready = [run for run in waiting if done.issuperset(run.needs)]
+        waiting = [run for run in waiting if run not in ready]
+        todo = [run for run in ready if not run.finished()]
         with ThreadPoolExecutor(side_by_side) as pool:
-            for play, _ in zip(todo, pool.map(_run, todo), strict=True):
-                say(f"played {play.folder}")
-        done.update(play.folder for play in ready)
+            for run, _ in zip(todo, pool.map(play, todo), strict=True):
+                say(f"played {run.folder}")
+        done.update(run.folder for run in ready)
 
 
-def _run(play: Play) -> None:
-    play.folder.mkdir(parents=True, exist_ok=True)
-    command = [sys.executable, play.variant.script, "--config", str(RECIPE), *play.overrides]
-    log = play.folder / "console.log"
+def play(run: Play) -> None:
+    """To its end, in a process of its own. Raises RunFailed."""
+    if run.variant.goes_on and not run.folder.exists():
+        with whole_folder(run.folder) as copy:
+            shutil.copytree(run.needs[-1], copy, dirs_exist_ok=True, ignore=shutil.ignore_patterns(_DONE))
+    run.folder.mkdir(parents=True, exist_ok=True)
+    restart = ["--restart", "sft"] if run.variant.restart and not (run.folder / _RESTARTED).exists() else []
+    command = [sys.executable, run.variant.script, "--config", str(RECIPE), *restart, *run.overrides]
+    log = run.folder / "console.log"
     with log.open("ab") as output:
         code = subprocess.run(
             command, cwd=ROOT, env=os.environ | {"OMP_NUM_THREADS": "1"}, stdout=output, stderr=output, check=False
         ).returncode
     if code:
         tail = "\n".join(log.read_text(encoding="utf-8", errors="replace").splitlines()[-5:])
-        raise RunFailed(f"{play.folder} ended with exit code {code}; the end of {log}:\n{tail}")
+        raise RunFailed(f"{run.folder} ended with exit code {code}; the end of {log}:\n{tail}")

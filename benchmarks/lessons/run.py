@@ -29,8 +29,8 @@ HEADER = ("lesson", "failure shown", "cure shown", "command", "seeds", "verdict"
 _HEAD = """# Lessons
 
 Failures that larger self-play runs met, and their cures, played with the small model on two cores. `run.py table`
-writes this page from the stored runs: each verdict is computed by the rule in `benchmarks/lessons/catalogue.py`, from
-means over the last third of a curve, and a failure that did not show itself is called just that.
+writes this page from the stored runs. Each verdict is computed by a rule that stands beside its lesson, from means over
+the last third of a curve, and a failure that did not show itself is called just that.
 """
 
 

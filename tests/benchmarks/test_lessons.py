@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -19,11 +20,17 @@ sys.path.insert(0, str(ROOT / "benchmarks" / "lessons"))
 import plays  # noqa: E402
 from catalogue import LESSONS, PLAIN, STARTS  # noqa: E402
 from lesson import SFT, Check, Lesson, Variant, early, judge, late  # noqa: E402
+from low_reward import paid_only  # noqa: E402
 from picture import draw, section  # noqa: E402
 from plays import Play, RunFailed, StaleRun, folder_of, plan, play_all  # noqa: E402
 
+from environments.task import Role, Task  # noqa: E402
+from environments.trajectory import StopReason, Trajectory  # noqa: E402
 from evaluation.curve import Series  # noqa: E402
+from rewards.breakdown import RewardBreakdown  # noqa: E402
+from training.config import GrpoConfig  # noqa: E402
 from training.config_load import dump_config  # noqa: E402
+from training.selection import select  # noqa: E402
 
 VAL = "val/overall/accuracy"
 BAD, GOOD = Variant(name="bad"), Variant(name="good")
@@ -115,11 +122,9 @@ def test_every_key_of_a_lesson_still_means_something(letter: str, tmp_path: Path
     assert any(check.part == "failure" for check in checks)
     # A variant that resolves to the plain run would be judged against itself.
     plain = plan([replace(LESSONS[letter], variants=(PLAIN,))], STARTS, [1], tmp_path)[-1].config()
-    for name in names - {PLAIN.name}:
-        changed = configs[name].model_dump() | {"logger": None}
-        assert changed != plain.model_dump() | {"logger": None} or any(
-            v.script != PLAIN.script for v in LESSONS[letter].variants if v.name == name
-        )
+    for variant in LESSONS[letter].variants:
+        if variant != PLAIN and variant.script == PLAIN.script and not variant.goes_on:
+            assert configs[variant.name].model_dump(exclude={"logger"}) != plain.model_dump(exclude={"logger"})
 
 
 def test_the_runs_of_all_lessons_lie_apart_and_follow_what_they_start_from(tmp_path: Path) -> None:
@@ -147,7 +152,7 @@ def played(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         names.append(play.folder.name)
         finish(play)
 
-    monkeypatch.setattr(plays, "_run", run)
+    monkeypatch.setattr(plays, "play", run)
     return names
 
 
@@ -191,6 +196,44 @@ def test_a_failing_run_ends_the_lesson_with_its_own_last_words(tmp_path: Path) -
         go(plan([replace(lesson(FAILS), variants=(start,))], {}, [1], tmp_path))
 
 
+SCRIPT = """
+import json, pathlib, sys
+given = dict(word.split("=", 1) for word in sys.argv if "=" in word)
+folder = pathlib.Path(given["logger.log_dir"]) / given["logger.run_name"]
+seen = sorted(path.name for path in folder.iterdir())
+(folder / "seen.json").write_text(json.dumps({"argv": sys.argv[1:], "files": seen}))
+"""
+
+
+def test_a_run_goes_on_from_a_copy_and_starts_over_once(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(SCRIPT)
+    biased = Variant(name="biased", start="", script=str(script))
+    again = Variant(name="again", start="", goes_on="biased", restart=True, script=str(script))
+    made_up = replace(lesson(FAILS), variants=(again, biased))
+    first, second = plan([made_up], {}, [1], tmp_path / "runs")
+    assert [play.variant.name for play in (first, second)] == ["biased", "again"]  # needed first
+    first.folder.mkdir(parents=True)
+    (first.folder / "metrics.jsonl").write_text("one line")
+    (first.folder / "report.md").write_text("done")
+
+    def seen() -> tuple[bool, list[str]]:
+        plays.play(second)
+        found = json.loads((second.folder / "seen.json").read_text())
+        return found["argv"][2:4] == ["--restart", "sft"], found["files"]
+
+    restarts, files = seen()
+    assert restarts
+    assert "metrics.jsonl" in files
+    assert "report.md" not in files  # or the copy would count as finished
+    (second.folder / "restart.json").write_text("{}")  # the script's own mark; then it was killed
+    (second.folder / "metrics.jsonl").write_text("two lines")
+    restarts, files = seen()
+    assert not restarts
+    assert (second.folder / "metrics.jsonl").read_text() == "two lines"  # not copied anew
+    assert (first.folder / "report.md").exists()
+
+
 def test_the_picture_and_the_page(tmp_path: Path) -> None:
     curves = {
         "bad": [{VAL: curve(0.5, 0.4, 0.35)}, {VAL: curve(0.5, 0.4, 0.35)}],
@@ -203,6 +246,22 @@ def test_the_picture_and_the_page(tmp_path: Path) -> None:
     page = section(made_up, judge(made_up, curves), [1, 2], "lessons/z.png")
     assert "it ends lower: +0.05, +0.05 (asked +0.1), not so" in page
     assert "could not reproduce at this scale: too small." in page
+
+
+def test_the_filter_of_low_rewards_keeps_what_was_paid() -> None:
+    def rollout(uid: str, pay: float) -> tuple[Trajectory, RewardBreakdown]:
+        task = Task(role=Role.SOLVER, group_id="g")
+        ended = Trajectory(
+            uid=uid, task=task, token_ids=(1,), loss_mask=(1,), logprobs=(-0.5,),
+            stop_reason=StopReason.SUBMITTED, policy_version=0,
+        )  # fmt: skip
+        return ended, RewardBreakdown({"correctness": pay}, {})
+
+    played = [rollout(str(number), pay) for number, pay in enumerate((1.0, 0.0, 0.5, -1.0))]
+    rollouts, pays = zip(*played, strict=True)
+    given = (rollouts, pays, [0.5, -0.3, 0.2, -0.4], GrpoConfig())
+    assert select(*given).kept == (0, 1, 2, 3)  # what training does
+    assert paid_only(select)(*given).kept == (0, 2)
 
 
 def test_the_command_names_an_unknown_lesson() -> None:
