@@ -14,6 +14,7 @@ Part = Literal["failure", "cure"]
 Curves = Mapping[str, Sequence[Mapping[str, Series]]]
 """Variant to one ``{metric: series}`` a seed, all variants in the same order of seeds."""
 
+SELF_PLAY = "examples/run_selfplay.py"
 SFT = "sft"
 """The start that all runs of a seed share unless a variant names another one."""
 
@@ -35,7 +36,7 @@ class Variant:
     restart: bool = False
     """Start that copy over from its SFT weights, with the questions that it gathered."""
     shared: bool = False
-    script: str = "examples/run_selfplay.py"
+    script: str = SELF_PLAY
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,7 +85,7 @@ class Finding:
 
     @property
     def text(self) -> str:
-        seen = ", ".join(f"{gap:+.3g}" for gap in self.gaps)
+        seen = ", ".join(f"{gap + 0.0:+.3g}" for gap in self.gaps)  # no "-0"
         return f"{self.check.says}: {seen} (asked {self.check.margin:+.3g}){'' if self.holds else ', not so'}"
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import cycle
 from pathlib import Path
 
-from lesson import Curves, Lesson, Verdict
+from lesson import SELF_PLAY, Curves, Lesson, Variant, Verdict
 
 from evaluation.curve import Series, draw_line, house_axis, read_series, write_picture
 
@@ -49,7 +49,7 @@ def section(lesson: Lesson, verdict: Verdict, seeds: Sequence[int], picture: str
         f"{lesson.claim}\n",
         f"![{lesson.name}]({picture})\n",
         "| run | differs from the lessons' recipe by |\n|---|---|",
-        *(f"| {v.name} | {'; '.join(f'`{o}`' for o in v.overrides) or 'nothing'} |" for v in lesson.variants),
+        *(f"| {variant.name} | {_difference(variant)} |" for variant in lesson.variants),
         "",
         *(f"- {finding.check.part}: {finding.text}" for finding in (*verdict.failure, *verdict.cure)),
         "",
@@ -58,6 +58,15 @@ def section(lesson: Lesson, verdict: Verdict, seeds: Sequence[int], picture: str
         "",
     ]
     return "\n".join(lines)
+
+
+def _difference(variant: Variant) -> str:
+    told = [f"`{override}`" for override in variant.overrides]
+    if variant.script != SELF_PLAY:
+        told.insert(0, f"played by `{variant.script}`")
+    if variant.goes_on:
+        told.insert(0, f"goes on from {variant.goes_on}" + (", `--restart sft`" if variant.restart else ""))
+    return "; ".join(told) or "nothing"
 
 
 def row(lesson: Lesson, verdict: Verdict, seeds: Sequence[int]) -> list[str]:

@@ -239,11 +239,13 @@ def test_the_picture_and_the_page(tmp_path: Path) -> None:
         "bad": [{VAL: curve(0.5, 0.4, 0.35)}, {VAL: curve(0.5, 0.4, 0.35)}],
         "good": [{VAL: curve(0.5, 0.5, 0.4)}, {}],
     }
-    made_up = lesson(FAILS)
+    bad = replace(BAD, goes_on="good", restart=True, overrides=("grpo.seed=3",))
+    made_up = replace(lesson(FAILS), variants=(bad, GOOD))
     draw(made_up, curves, tmp_path / "lessons/z.png")
     assert (tmp_path / "lessons/z.png").read_bytes().startswith(b"\x89PNG")
     curves["good"][1] = curves["good"][0]
     page = section(made_up, judge(made_up, curves), [1, 2], "lessons/z.png")
+    assert "| bad | goes on from good, `--restart sft`; `grpo.seed=3` |\n| good | nothing |" in page
     assert "it ends lower: +0.05, +0.05 (asked +0.1), not so" in page
     assert "could not reproduce at this scale: too small." in page
 
