@@ -34,11 +34,7 @@ def main() -> None:
 
 
 def row(runs: Path, recipe: str, seed: int, overrides: list[str]) -> list[str]:
-    folder = runs / f"{recipe}-{seed}"
-    if not (folder / "report.md").exists():
-        command = [sys.executable, "examples/run_selfplay.py", "--config", f"examples/configs/{recipe}.yaml"]
-        names = [f"grpo.seed={seed}", f"logger.log_dir={runs}", f"logger.run_name={folder.name}"]
-        subprocess.run([*command, *names, *overrides], check=True)
+    folder = played(runs / f"{recipe}-{seed}", Path("examples/configs") / f"{recipe}.yaml", seed, overrides)
     results = [result for _, _, result in stored_results(folder)]
     before, after = results[-2], results[-1]
     cells = [f"{recipe.removesuffix('_quickstart')}, seed {seed}"]
@@ -47,6 +43,15 @@ def row(runs: Path, recipe: str, seed: int, overrides: list[str]) -> list[str]:
     cells.append(f"{100 * gain.mean:+.1f} [{100 * gain.low:+.1f}, {100 * gain.high:+.1f}]")
     cells += [late_mean(folder, name) for name in ("proposals/true_rate", "proposals/true_hops_rate")]
     return cells
+
+
+def played(folder: Path, recipe: Path, seed: int, overrides: list[str]) -> Path:
+    """``folder``, with the recipe's run in it: played now unless it is there."""
+    if not (folder / "report.md").exists():
+        command = [sys.executable, "examples/run_selfplay.py", "--config", str(recipe)]
+        names = [f"grpo.seed={seed}", f"logger.log_dir={folder.parent}", f"logger.run_name={folder.name}"]
+        subprocess.run([*command, *names, *overrides], check=True)
+    return folder
 
 
 def accuracy(result: EvalResult, hops: int) -> str:
