@@ -29,12 +29,12 @@ from training.judging import judge_faults, judge_metrics, solver_pay
 from training.loop_state import LoopState
 from training.losses import role_weights
 from training.mismatch import beyond_threshold, mismatch_metrics, sequence_errors
-from training.proposals import Proposals, asked_tasks, hint_tasks, propose, read, send_on
+from training.proposals import Proposals, asked_tasks, hint_tasks, propose, read, send_on, valid_sorts
 from training.proposer_pay import pay_metrics, proposer_pay, sketch_of
 from training.refill import Solved, older_tasks, refill, solver_tasks
 from training.samples import Record, trajectory_record
 from training.selection import out_of_group, select
-from training.step_metrics import game_metrics, proposal_metrics
+from training.step_metrics import game_metrics, proposal_metrics, served_metrics
 
 
 @dataclass
@@ -128,9 +128,10 @@ def train_step(
     rules = RuleJudge(config.rewards.answers)  # what the facts say is no question for a model
     report.metrics |= proposal_metrics(proposals.trajectories, proposals.refusals, proposals.group_of, board, rules)
     report.metrics |= pay_metrics(proposals, proposers)
+    report.metrics |= served_metrics([*asked, *older], board, rules)
     report.metrics |= {"pool/sorts": float(len(pool)), "pool/drawn": float(len(older))}
     report.metrics |= faults.metrics() | age_metrics(age)
-    pool.add(asked, older)
+    pool.add(asked, older, valid_sorts(proposals))
     if config.rewards.proposer.diversity:
         state.memory.add(map(sketch_of, asked))
     report.trouble = faults.summary()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from environments.task import Role
+from environments.task import Role, Task
 from environments.trajectory import Trajectory
 from rewards.breakdown import RewardBreakdown
 from rewards.judge import Judge
@@ -78,3 +78,12 @@ def proposal_metrics(
         ]
         metrics |= truth_metrics(truths)
     return metrics
+
+
+def served_metrics(tasks: Sequence[Task], board: Board, judge: Judge) -> dict[str, float]:
+    """Of a step's Solver groups, given as one task each, the share whose key and hops are right by the company's facts.
+    What is accepted may be nearly all true while what is chosen from it is not."""
+    if board.company is None or not tasks:
+        return {}
+    truths = [(task.hops, truth_of(board.company, task.question, task.answer, judge)) for task in tasks]
+    return {"served/true_hops_rate": sum(t.right and t.hops == hops for hops, t in truths) / len(truths)}
