@@ -108,17 +108,11 @@ def _chosen(
     play = config.selfplay
     if not play.spread_questions:
         return rng.sample(range(len(questions)), min(count, len(questions)))
-    sorts = [_sort(trajectories[first]) for first, *_ in questions]
-    return spread(sorts, count, play.hops, rng, pool.turn(sorts))
-
-
-def valid_sorts(proposals: Proposals) -> list[Sort]:
-    """Of each valid question, sent on or not."""
-    return [_sort(proposals.trajectories[first]) for first, *_ in proposals.questions()]
-
-
-def _sort(proposal: Trajectory) -> Sort:
-    return proposal.task.hops, question_pattern(proposal.submission.question if proposal.submission else "")
+    sorts: list[Sort] = []
+    for first, *_ in questions:
+        t = trajectories[first]
+        sorts.append((t.task.hops, question_pattern(t.submission.question if t.submission else "")))
+    return spread(sorts, count, play.hops, rng, pool.served)
 
 
 def _checked(

@@ -29,7 +29,7 @@ from training.judging import judge_faults, judge_metrics, solver_pay
 from training.loop_state import LoopState
 from training.losses import role_weights
 from training.mismatch import beyond_threshold, mismatch_metrics, sequence_errors
-from training.proposals import Proposals, asked_tasks, hint_tasks, propose, read, send_on, valid_sorts
+from training.proposals import Proposals, asked_tasks, hint_tasks, propose, read, send_on
 from training.proposer_pay import pay_metrics, proposer_pay, sketch_of
 from training.refill import Solved, older_tasks, refill, solver_tasks
 from training.samples import Record, trajectory_record
@@ -131,7 +131,7 @@ def train_step(
     report.metrics |= served_metrics([*asked, *older], board, rules)
     report.metrics |= {"pool/sorts": float(len(pool)), "pool/drawn": float(len(older))}
     report.metrics |= faults.metrics() | age_metrics(age)
-    pool.add(asked, older, valid_sorts(proposals))
+    pool.add(asked, older)
     if config.rewards.proposer.diversity:
         state.memory.add(map(sketch_of, asked))
     report.trouble = faults.summary()

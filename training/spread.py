@@ -9,7 +9,8 @@ is uniform.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
+from types import MappingProxyType
 
 Sort = tuple[int, Hashable]
 """Hops and pattern."""
@@ -20,14 +21,14 @@ def spread(
     count: int,
     shares: Mapping[int, float],
     rng: random.Random,
-    turn: Callable[[Sort], float] = lambda _: 0.0,
+    served: Mapping[Sort, int] = MappingProxyType({}),
 ) -> list[int]:
     """Places of up to ``count`` questions, each given as its (hops, pattern).
 
     Hops come as near to ``shares`` as what is there allows; within them every pattern gives one question before any
-    gives a second, those of the lowest ``turn`` first.
+    gives a second, those that were ``served`` least so far first.
     """
-    turns = {hops: _rounds([(i, s) for i, s in enumerate(sorts) if s[0] == hops], rng, turn) for hops in shares}
+    turns = {hops: _rounds([(i, s) for i, s in enumerate(sorts) if s[0] == hops], rng, served) for hops in shares}
     chosen: list[int] = []
     taken = dict.fromkeys(shares, 0)
     while len(chosen) < count and any(turns.values()):
@@ -38,11 +39,11 @@ def spread(
     return chosen
 
 
-def _rounds(items: Sequence[tuple[int, Sort]], rng: random.Random, turn: Callable[[Sort], float]) -> list[int]:
+def _rounds(items: Sequence[tuple[int, Sort]], rng: random.Random, served: Mapping[Sort, int]) -> list[int]:
     """The places in rounds: one of each sort, then the second of those that have one, and so on."""
     by_sort: dict[Sort, list[int]] = {}
     for place, sort in rng.sample(items, len(items)):
         by_sort.setdefault(sort, []).append(place)
-    in_turn = [by_sort[sort] for sort in sorted(by_sort, key=turn)]
+    in_turn = [by_sort[sort] for sort in sorted(by_sort, key=lambda sort: served.get(sort, 0))]
     rounds = max(map(len, in_turn), default=0)
     return [places[k] for k in range(rounds) for places in in_turn if k < len(places)]

@@ -5,8 +5,6 @@ import random
 from collections import Counter
 from datetime import UTC, datetime
 
-import pytest
-
 from corpus_index.scope import MailScope
 from environments.task import Role, Task
 from training.pool import PER_SORT, QuestionPool, sort_of
@@ -36,29 +34,6 @@ def test_the_newest_are_kept_and_sorts_that_are_asked_anyway_are_left_out() -> N
     assert pool.draw(99, SHARES, [sort_of(task("Where does Q sit?", hops=1))], random.Random(0))
 
 
-def test_a_slip_of_the_tongue_has_no_full_share() -> None:
-    """Served in turn, a sort's share goes with the square root of how often it is asked."""
-    common, rare, slip = (task(f"Which {what} is the owner of P in?") for what in ("team", "desk", "desk desk"))
-    pool = QuestionPool()
-    pool.add([common, rare, slip], valid=map(sort_of, [common] * 64 + [rare] * 16 + [slip]))
-    served: Counter[str] = Counter()
-    for seed in range(260):
-        (drawn,) = pool.draw(1, SHARES, (), random.Random(seed))
-        pool.add([], again=[drawn])
-        served[drawn.question] += 1
-    assert [served[t.question] for t in (common, rare, slip)] == pytest.approx([160, 80, 20], abs=2)
-
-
-def test_what_is_asked_right_now_counts_too() -> None:
-    desk, team = task("Where does the owner of P sit?"), task("Which team is the owner of P in?")
-    pool = QuestionPool()
-    pool.add([desk, team])
-    turn = pool.turn(map(sort_of, [team] * 3))
-    assert turn(sort_of(team)) == 0.5  # served once, asked four times
-    assert turn(sort_of(desk)) == 1.0
-    assert turn((2, "never heard of")) == 0.0
-
-
 def test_the_sorts_served_least_come_first() -> None:
     pool = QuestionPool()
     desk, team = task("Where does the owner of P sit?"), task("Which team is the owner of P in?")
@@ -67,7 +42,7 @@ def test_the_sorts_served_least_come_first() -> None:
     pool.add([], again=[team, team])
     assert [pool.draw(1, SHARES, (), random.Random(seed)) for seed in range(5)] == [[desk]] * 5
     again = QuestionPool.load(json.loads(json.dumps(pool.state())))
-    assert (again.served, again.asked) == (pool.served, pool.asked)
+    assert again.served == pool.served
     assert QuestionPool.load({}).served == {}
 
 
