@@ -24,6 +24,14 @@ def load(*overrides: str) -> Config:
     return load_config(ROOT / "examples/configs/small_model.yaml", overrides)
 
 
+def two_groups(*overrides: str) -> Config:
+    """A step of two one-hop Proposer groups, whose faults are not retried."""
+    return load(
+        "grpo.num_generations_per_prompt=4", "selfplay.proposer_prompts_per_step=2", "selfplay.hops={1: 1.0}",
+        "selfplay.tool_variants=1", "tools.retries=0", *overrides,
+    )  # fmt: skip
+
+
 @cache
 def chat_format() -> ChatFormat:
     return ChatFormat(train_tokenizer(["x"], 300, 4096))

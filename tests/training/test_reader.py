@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import cast
 
 import pytest
-from company_play import Place, load, place
+from company_play import Place, place, two_groups
 from scripted_play import Act, Script, ScriptedEngine, board, expert, guess, mute, true_proposal
 
 from corpus_index.backends.base import IndexUnavailable
@@ -37,13 +37,6 @@ def firm() -> Place:
     return place()
 
 
-def config(*overrides: str) -> Config:
-    return load(
-        "grpo.num_generations_per_prompt=4", "selfplay.proposer_prompts_per_step=2", "selfplay.hops={1: 1.0}",
-        "selfplay.tool_variants=1", "tools.retries=0", *overrides,
-    )  # fmt: skip
-
-
 def submit(answer: str) -> Script:
     yield render_call("submit", {"answer": answer, "evidence": ["0000"]})
 
@@ -67,7 +60,7 @@ def shown(firm: Place, task: Task) -> set[str]:
 def read_one(
     firm: Place, question: Trajectory, act: Act, *overrides: str, desk: EvidenceDesk | None = None
 ) -> tuple[ReadVerdict, ScriptedEngine]:
-    settings = config(*overrides)
+    settings = two_groups(*overrides)
     engine = ScriptedEngine(firm, firm.episode(settings), act)
     desk = desk or EvidenceDesk(board(firm), settings.tools)
     [verdict] = read_questions(engine, desk, JUDGE, settings, 1, [question])
@@ -152,7 +145,7 @@ class Dead(EvidenceDesk):
 
 
 def test_what_could_not_be_read_is_unknown(firm: Place) -> None:
-    dead = Dead(board(firm), config().tools)
+    dead = Dead(board(firm), two_groups().tools)
     verdict, engine = read_one(firm, proposal(firm, 1), reads_what_is_there(firm), CLOSED, EVIDENCE, desk=dead)
     assert (verdict.unknown, verdict.refusal, engine.rollouts) == (True, None, [])
 
@@ -163,7 +156,7 @@ class AwayJudge:
 
 
 def test_what_nobody_could_judge_is_unknown(firm: Place) -> None:
-    settings = config(CLOSED)
+    settings = two_groups(CLOSED)
     engine = ScriptedEngine(firm, firm.episode(settings), lambda task, _: submit(task.answer))
     desk = EvidenceDesk(board(firm), settings.tools)
     assert [v.unknown for v in read_questions(engine, desk, AwayJudge(), settings, 1, [proposal(firm, 1)])] == [True]
@@ -191,7 +184,7 @@ def asks_and_reads(firm: Place, read: Callable[[Task], Script]) -> Act:
 def test_a_step_refuses_what_its_reader_refuses_and_never_trains_on_the_reading(firm: Place) -> None:
     first = true_proposal(firm, 0).question
     act = asks_and_reads(firm, lambda task: submit(task.answer) if task.question == first else mute())
-    engine, report = step(firm, config(CLOSED), act)
+    engine, report = step(firm, two_groups(CLOSED), act)
     assert report.metrics["proposals/refusal/closed_book"] == 2 / 8
     assert report.metrics["reader/closed_book"] == 0.5
     assert report.metrics["reader/unknown"] == 0.0
@@ -204,14 +197,14 @@ def test_a_step_refuses_what_its_reader_refuses_and_never_trains_on_the_reading(
 
 def test_an_unreadable_context_masks_the_proposal(firm: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(EvidenceDesk, "hits", Dead.hits)
-    _, report = step(firm, config(EVIDENCE), asks_and_reads(firm, lambda _: mute()))
+    _, report = step(firm, two_groups(EVIDENCE), asks_and_reads(firm, lambda _: mute()))
     assert report.metrics["reader/unknown"] == 1.0
     masked = [cast("dict[str, object]", record["reward"])["masked"] for record in report.samples]
     assert masked.count(True) == 4
 
 
 def test_without_a_reader_a_step_is_what_it_was(firm: Place) -> None:
-    engine, report = step(firm, config(), asks_and_reads(firm, lambda _: mute()))
+    engine, report = step(firm, two_groups(), asks_and_reads(firm, lambda _: mute()))
     assert len(engine.rollouts) == 2
     assert "read" not in report.seconds
     assert not any(name.startswith("reader/") for name in report.metrics)

@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import cast
 
 import pytest
-from company_play import Place, load, place
+from company_play import Place, place, two_groups
 from scripted_play import Act, Script, ScriptedEngine, board, expert, group_number, guess, half_right, true_proposal
 
 from environments.task import Role, Task
@@ -17,13 +17,6 @@ from training.selfplay import StepReport, train_step
 @pytest.fixture(scope="module")
 def firm() -> Place:
     return place()
-
-
-def config(*overrides: str) -> Config:
-    return load(
-        "grpo.num_generations_per_prompt=4", "selfplay.proposer_prompts_per_step=2", "selfplay.hops={1: 1.0}",
-        "selfplay.tool_variants=1", "tools.retries=0", *overrides,
-    )  # fmt: skip
 
 
 def step(firm: Place, settings: Config, act: Act, state: LoopState | None = None) -> tuple[ScriptedEngine, StepReport]:
@@ -42,7 +35,7 @@ def test_hinted_solvers_are_told_the_evidence_and_never_trained_on(firm: Place) 
             return expert(firm, task)
         return half_right(firm)(task, member)
 
-    settings = config("selfplay.hint_generations=3", "rewards.proposer.shape=regret")
+    settings = two_groups("selfplay.hint_generations=3", "rewards.proposer.shape=regret")
     engine, report = step(firm, settings, act)
     solvers, hinted = engine.rollouts[1][0], engine.rollouts[2][0]
     assert len(hinted) == 3 * len({task.group_id for task in solvers})
@@ -64,8 +57,8 @@ def test_right_answers_from_nowhere_pay_their_proposer_nothing(firm: Place) -> N
             return guess(task.answer)
         return half_right(firm)(task, member)
 
-    _, plain = step(firm, config(), act)
-    _, adjusted = step(firm, config("rewards.proposer.outcomes.enabled=true"), act)
+    _, plain = step(firm, two_groups(), act)
+    _, adjusted = step(firm, two_groups("rewards.proposer.outcomes.enabled=true"), act)
     assert [parts["success"] for parts in proposer_parts(plain)[:2]] == [1.0, 1.0]
     assert all(not any(parts.values()) for parts in proposer_parts(adjusted))
     assert adjusted.metrics["proposals/guess_rate"] == 1.0
@@ -78,13 +71,13 @@ def test_an_answer_that_solvers_agree_on_against_the_key_pays_nothing(firm: Plac
             return expert(firm, task) if member == 0 else guess("$77,777")
         return half_right(firm)(task, member)
 
-    _, report = step(firm, config("rewards.proposer.outcomes.enabled=true", "rewards.proposer.diversity=0.5"), act)
+    _, report = step(firm, two_groups("rewards.proposer.outcomes.enabled=true", "rewards.proposer.diversity=0.5"), act)
     assert report.metrics["proposals/wrong_key"] == 1.0
     assert [sum(parts.values()) for parts in proposer_parts(report)] == [0.0] * 8
 
 
 def test_asking_the_same_as_others_or_as_lately_pays_less(firm: Place) -> None:
-    settings = config("rewards.proposer.diversity=0.4")
+    settings = two_groups("rewards.proposer.diversity=0.4")
 
     def same(task: Task, member: int) -> Script:
         if task.role is Role.PROPOSER:
@@ -108,7 +101,7 @@ def test_asking_the_same_as_others_or_as_lately_pays_less(firm: Place) -> None:
 
 
 def test_nothing_is_remembered_where_diversity_is_not_paid(firm: Place) -> None:
-    settings = config()
+    settings = two_groups()
     state = LoopState.load(settings, {})
     step(firm, settings, half_right(firm), state)
     assert len(state.memory) == 0
