@@ -87,7 +87,8 @@ def learning_curve(metrics_path: Path, picture: Path) -> bool:
         longest = max(series[name].steps.size for name in panel.wanted(series))
         smooth = f" (bold: mean of {_window(longest)} steps)" if longest > _MARKS else ""
         axis.set_xlabel("step" + smooth, fontsize=9)
-        axis.set_xlim(-0.02 * max(last, 1), 1.02 * max(last, 1))
+        first = min(0, *(int(series[name].steps[0]) for name in panel.wanted(series)))  # -1: before the SFT stage
+        axis.set_xlim(first - 0.02 * max(last, 1), 1.02 * max(last, 1))
         panel.draw(axis, series)
         if panel.percent:
             axis.set_ylim(-3, 103)
@@ -102,7 +103,7 @@ def learning_curve(metrics_path: Path, picture: Path) -> bool:
 
 def house_axis(axis: Axes, title: str, unit: str, *, headroom: float) -> None:
     """The look of every picture; ``headroom`` is the room in points between the axes and the title."""
-    from matplotlib.ticker import MaxNLocator
+    from matplotlib.ticker import MaxNLocator, StrMethodFormatter
 
     axis.set_title(title, loc="left", fontsize=10.5, fontweight="bold", pad=headroom)
     axis.set_ylabel(unit, fontsize=9)
@@ -112,6 +113,7 @@ def house_axis(axis: Axes, title: str, unit: str, *, headroom: float) -> None:
     axis.spines[["top", "right"]].set_visible(False)
     axis.tick_params(labelsize=8.5)
     axis.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axis.yaxis.set_major_formatter(StrMethodFormatter("{x:g}"))  # an offset would lie on the legend
 
 
 def write_picture(figure: Figure, picture: Path) -> None:

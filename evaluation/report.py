@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -68,8 +69,9 @@ def stored_results(run_folder: Path) -> list[tuple[int, str, EvalResult]]:
 def write_report(run_folder: Path) -> Path:
     """Writes report.md, summary.json and curve.png into the run folder from what the run left there; returns report.md.
 
-    The table compares the first and the last stored evaluation, with the paired gain between them. Raises ReportError
-    where there are neither metrics nor evaluations, ValueError or BenchmarkError where a file of the run is broken.
+    The table has a row for each stored evaluation; the paired gain is the last one's over the one before it. Raises
+    ReportError where there are neither metrics nor evaluations, ValueError or BenchmarkError where a file of the run is
+    broken.
     """
     metrics_path = run_folder / "metrics.jsonl"
     series = read_series(metrics_path) if metrics_path.exists() else {}
@@ -77,7 +79,7 @@ def write_report(run_folder: Path) -> Path:
     if not series and not stored:
         raise ReportError(f"{run_folder} has no metrics.jsonl and no eval/step_*.json; is it a run folder?")
     facts = _what_ran(run_folder)
-    results, gains = _first_and_last(stored)
+    results, gains = _compared(stored)
     last = {name: float(found.values[-1]) for name, found in sorted(series.items())}
     steps = max((int(found.steps[-1]) for found in series.values()), default=0)
     text = [f"# {run_folder.name}\n", *(f"- {name}: {_code(value)}" for name, value in facts.items() if value), ""]
@@ -87,7 +89,8 @@ def write_report(run_folder: Path) -> Path:
             "In %, with 95 % bootstrap intervals that draw entities; the columns on the right are over all questions.\n"
         ]
     if gains:
-        text += ["Gains, paired by question:\n"]
+        before, after = list(results)[-2:]
+        text += [f"Gains of {_code(after)} over {_code(before)}, paired by question:\n"]
         text += [f"- {_title(part)}: {_points(gain)}" for part, gain in gains.items()] + [""]
     if series and learning_curve(metrics_path, run_folder / "curve.png"):
         text += ["## Learning curve\n", "![learning curve](curve.png)\n"]
@@ -107,20 +110,16 @@ def write_report(run_folder: Path) -> Path:
     return path
 
 
-def _first_and_last(
-    stored: Sequence[tuple[int, str, EvalResult]],
-) -> tuple[dict[str, EvalResult], dict[str, Interval]]:
-    if not stored:
-        return {}, {}
-    (first_step, first_label, first), (last_step, last_label, last) = stored[0], stored[-1]
-    if len(stored) == 1:
-        return {first_label: first}, {}
-    if first_label == last_label:
-        first_label, last_label = f"{first_label} (step {first_step})", f"{last_label} (step {last_step})"
-    shared = {row.id for row in first.rows if not row.faulted} & {row.id for row in last.rows if not row.faulted}
-    parts = sorted({f"hops{row.hops}" for row in last.rows if row.id in shared})
-    gains = {part: accuracy_gain(first, last, part) for part in [*parts, OVERALL]} if shared else {}
-    return {first_label: first, last_label: last}, gains
+def _compared(stored: Sequence[tuple[int, str, EvalResult]]) -> tuple[dict[str, EvalResult], dict[str, Interval]]:
+    """The evaluations by label, the step beside labels that occur twice; the gains of the last over the one before."""
+    labels = Counter(label for _, label, _ in stored)
+    results = {label if labels[label] == 1 else f"{label} (step {step})": found for step, label, found in stored}
+    if len(stored) < 2:
+        return results, {}
+    before, after = list(results.values())[-2:]
+    shared = {row.id for row in before.rows if not row.faulted} & {row.id for row in after.rows if not row.faulted}
+    parts = sorted({f"hops{row.hops}" for row in after.rows if row.id in shared})
+    return results, {part: accuracy_gain(before, after, part) for part in [*parts, OVERALL]} if shared else {}
 
 
 def _what_ran(run_folder: Path) -> dict[str, str]:
