@@ -8,30 +8,24 @@ moves both roles, each divided by its own tokens.
 from __future__ import annotations
 
 import random
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from environments.task import Task
 from environments.trajectory import Trajectory
 from rewards.breakdown import RewardBreakdown
 from rewards.judge import Judge, RuleJudge
-from rewards.llm_judge import EndpointJudge
 from training.advantages import group_advantages
 from training.balance import TokenBalance, age_metrics, ages, beyond_age
 from training.config import Config
-from training.consistency import check_claims
 from training.engines.base import Engine, Weighted
-from training.evidence import EvidenceDesk
 from training.faults import FaultWatch
-from training.game import Board, phase_sampling
+from training.game import Board
 from training.judging import judge_faults, judge_metrics, solver_pay
 from training.loop_state import LoopState
 from training.losses import role_weights
 from training.mismatch import beyond_threshold, mismatch_metrics, sequence_errors
-from training.proposals import Proposals, asked_tasks, hint_tasks, propose, read, send_on
+from training.play import Clock, Played, play
 from training.proposer_pay import pay_metrics, proposer_pay, sketch_of
-from training.refill import Solved, older_tasks, refill, solver_tasks
 from training.samples import Record, trajectory_record
 from training.selection import out_of_group, select
 from training.step_metrics import game_metrics, proposal_metrics, served_metrics
@@ -48,6 +42,18 @@ class StepReport:
     trouble: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class Pay:
+    """Of a step's Proposers and Solvers, each aligned to its trajectories; ``all`` to ``Played.trajectories``."""
+
+    proposers: list[RewardBreakdown]
+    solvers: list[RewardBreakdown]
+
+    @property
+    def all(self) -> list[RewardBreakdown]:
+        return [*self.proposers, *self.solvers]
+
+
 def train_step(
     engine: Engine, board: Board, judge: Judge, config: Config, step: int, state: LoopState | None = None
 ) -> StepReport:
@@ -58,90 +64,45 @@ def train_step(
     Raises FaultStop, with the weights as they were, where the index failed too many rollouts and ``env.on_faults`` says
     to stop.
     """
-    report = StepReport()
     state = LoopState.load(config, {}) if state is None else state
-    pool = state.pool
-    faults = FaultWatch(config.env)
-    clock = _Clock(report.seconds)
-    rng = random.Random(f"{config.grpo.seed}/{step}")
-    if config.selfplay.mode == "selfplay":
-        desk = EvidenceDesk(board, config.tools)
-        with clock("propose"):
-            old = min(round(config.selfplay.pool_share * config.selfplay.max_solver_groups), len(pool))
-            groups = config.selfplay.max_solver_groups - old
-            proposals = propose(engine, board, config, step, rng, faults, desk)
-        if isinstance(judge, EndpointJudge) and config.rewards.judge.proposals and not faults.lost:
-            with clock("consistency"):
-                proposals, counts = check_claims(proposals, judge, desk, config, faults)
-                report.metrics |= counts
-        if config.rewards.reader.enabled and not faults.lost:
-            with clock("read"):
-                proposals = read(engine, judge, config, step, proposals, desk)
-        proposals = send_on(proposals, config, step, rng, groups, pool)
-        asked = [] if faults.lost else asked_tasks(proposals, config, rng)
-        older = [] if faults.lost else older_tasks(pool, old, asked, config, step, rng)
-        tasks = solver_tasks([*asked, *older], config)
-    else:
-        proposals, asked, older = Proposals(), list[Task](), list[Task]()
-        tasks = board.fixed_tasks(config, step, rng)
-    with clock("solve"):
-        solved = engine.rollout(tasks, phase_sampling(config, step, 1))
-        faults.count(solved)
-        if config.selfplay.refill_rounds:
-            first = Solved(proposals, asked, older, solved)
-            final = refill(engine, judge, config, step, first, pool, faults)
-            proposals, asked, older, solved = final.proposals, final.asked, final.older, final.trajectories
-            report.metrics |= final.metrics(first)
-    hinted: list[Trajectory] = []
-    if config.selfplay.hint_generations and asked:
-        with clock("hint"):
-            hinted = engine.rollout(hint_tasks(asked, config), phase_sampling(config, step, 3))
-            faults.count(hinted)
+    faults, clock = FaultWatch(config.env), Clock()
+    played = play(engine, board, judge, config, step, state.pool, faults, clock)
     with clock("reward"):
-        answer_pay = solver_pay(solved, judge, config.rewards.solver)
-        faults.unjudged(judge_faults(answer_pay), answers=sum(t.submission is not None for t in solved))
-        trajectories = [*proposals.trajectories, *solved]
-        hint_pay = solver_pay(hinted, judge, config.rewards.solver)
-        with_pay, hinted_pay = zip(solved, answer_pay, strict=True), zip(hinted, hint_pay, strict=True)
-        proposers = proposer_pay(proposals, with_pay, hinted_pay, state.memory, config)
-        pay = [*proposers, *answer_pay]
-        advantages = _advantages(trajectories, pay, config)
-    with clock("logprobs"):
-        alive = [i for i, a in enumerate(advantages) if a != 0]
-        recomputed = engine.logprobs([trajectories[i] for i in alive])
-        errors = sequence_errors([trajectories[i] for i in alive], recomputed)
-        flags = dict(zip(alive, beyond_threshold(errors, config.grpo.seq_logprob_error_threshold), strict=True))
-    age = ages(trajectories, engine.policy_version)
-    share = config.selfplay.max_token_share
-    selection = select(
-        trajectories, pay, advantages, config.grpo,
-        logprob_error=[flags.get(i, False) for i in range(len(trajectories))],
-        too_old=beyond_age(age, config.selfplay.max_age),
-        balance=TokenBalance(share, random.Random(f"{config.grpo.seed}/{step}/balance")) if share else None,
-    )  # fmt: skip
-    with clock("update"):
-        kept = () if faults.lost else selection.kept
-        report.metrics |= _update(engine, trajectories, advantages, kept, config)
-        engine.sync_weights()
-    report.metrics |= selection.metrics | mismatch_metrics([trajectories[i] for i in alive], recomputed)
-    report.metrics |= game_metrics(trajectories, pay) | judge_metrics(answer_pay)
+        pay = _pay(played, judge, config, state, faults)
+        advantages = _advantages(played.trajectories, pay.all, config)
+    kept, learned = _learn(engine, played, pay, advantages, config, step, faults, clock)
     rules = RuleJudge(config.rewards.answers)  # what the facts say is no question for a model
-    report.metrics |= proposal_metrics(proposals.trajectories, proposals.refusals, proposals.group_of, board, rules)
-    report.metrics |= pay_metrics(proposals, proposers)
-    report.metrics |= served_metrics([*asked, *older], board, rules)
-    report.metrics |= {"pool/sorts": float(len(pool)), "pool/drawn": float(len(older))}
-    report.metrics |= faults.metrics() | age_metrics(age)
-    pool.add(asked, older)
+    proposals, served = played.proposals, [*played.asked, *played.older]
+    metrics = (
+        played.metrics
+        | learned
+        | game_metrics(played.trajectories, pay.all)
+        | judge_metrics(pay.solvers)
+        | proposal_metrics(proposals.trajectories, proposals.refusals, proposals.group_of, board, rules)
+        | pay_metrics(proposals, pay.proposers)
+        | served_metrics(served, board, rules)
+        | {"pool/sorts": float(len(state.pool)), "pool/drawn": float(len(played.older))}
+        | faults.metrics()
+    )
+    state.pool.add(played.asked, played.older)
     if config.rewards.proposer.diversity:
-        state.memory.add(map(sketch_of, asked))
-    report.trouble = faults.summary()
-    trained = set(kept)
-    report.samples = [
-        trajectory_record(t, p, advantages[i] if i in trained else None)
-        for i, (t, p) in enumerate(zip(trajectories, pay, strict=True))
+        state.memory.add(map(sketch_of, played.asked))
+    samples = [
+        trajectory_record(t, p, advantages[i] if i in kept else None)
+        for i, (t, p) in enumerate(zip(played.trajectories, pay.all, strict=True))
     ]
-    report.seconds["total"] = sum(report.seconds.values())
-    return report
+    seconds = clock.seconds | {"total": sum(clock.seconds.values())}
+    return StepReport(metrics, seconds, samples, faults.summary())
+
+
+def _pay(played: Played, judge: Judge, config: Config, state: LoopState, faults: FaultWatch) -> Pay:
+    """Solvers first: how they fared is what the Proposers are paid for."""
+    solvers = solver_pay(played.solved, judge, config.rewards.solver)
+    faults.unjudged(judge_faults(solvers), answers=sum(t.submission is not None for t in played.solved))
+    hinted = solver_pay(played.hinted, judge, config.rewards.solver)
+    solved = zip(played.solved, solvers, strict=True)
+    told = zip(played.hinted, hinted, strict=True)
+    return Pay(proposer_pay(played.proposals, solved, told, state.memory, config), solvers)
 
 
 def _advantages(trajectories: Sequence[Trajectory], pay: Sequence[RewardBreakdown], config: Config) -> list[float]:
@@ -152,6 +113,39 @@ def _advantages(trajectories: Sequence[Trajectory], pay: Sequence[RewardBreakdow
         config.grpo,
         roles=[t.role for t in trajectories],
     )
+
+
+def _learn(
+    engine: Engine,
+    played: Played,
+    pay: Pay,
+    advantages: Sequence[float],
+    config: Config,
+    step: int,
+    faults: FaultWatch,
+    clock: Clock,
+) -> tuple[set[int], dict[str, float]]:
+    """Select and update. Returns the places of the trajectories that were trained on, and metrics."""
+    trajectories = played.trajectories
+    with clock("logprobs"):
+        alive = [i for i, a in enumerate(advantages) if a != 0]
+        recomputed = engine.logprobs([trajectories[i] for i in alive])
+        errors = sequence_errors([trajectories[i] for i in alive], recomputed)
+        flags = dict(zip(alive, beyond_threshold(errors, config.grpo.seq_logprob_error_threshold), strict=True))
+    age = ages(trajectories, engine.policy_version)
+    share = config.selfplay.max_token_share
+    selection = select(
+        trajectories, pay.all, advantages, config.grpo,
+        logprob_error=[flags.get(i, False) for i in range(len(trajectories))],
+        too_old=beyond_age(age, config.selfplay.max_age),
+        balance=TokenBalance(share, random.Random(f"{config.grpo.seed}/{step}/balance")) if share else None,
+    )  # fmt: skip
+    with clock("update"):
+        kept = () if faults.lost else selection.kept
+        metrics = _update(engine, trajectories, advantages, kept, config)
+        engine.sync_weights()
+    metrics |= selection.metrics | mismatch_metrics([trajectories[i] for i in alive], recomputed) | age_metrics(age)
+    return set(kept), metrics
 
 
 def _update(
@@ -168,20 +162,3 @@ def _update(
     batch = [Weighted(t, advantages[i], w) for i, t, w in zip(kept, chosen, weights, strict=True)]
     metrics = engine.update(batch, config.loss_fn)
     return {f"update/{name}": value for name, value in metrics.items()} | {"update/skipped": 0.0}
-
-
-class _Clock:
-    """``with clock("solve"):`` adds the block's seconds under that name."""
-
-    def __init__(self, seconds: dict[str, float]) -> None:
-        self._seconds = seconds
-
-    def __call__(self, name: str) -> _Clock:
-        self._name = name
-        return self
-
-    def __enter__(self) -> None:
-        self._started = time.monotonic()
-
-    def __exit__(self, *_: object) -> None:
-        self._seconds[self._name] = self._seconds.get(self._name, 0.0) + time.monotonic() - self._started
