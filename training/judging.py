@@ -12,6 +12,7 @@ from rewards.answers import Verdict
 from rewards.breakdown import RewardBreakdown
 from rewards.judge import AnswerPair, BatchJudge, Judge
 from rewards.solver import FAULT, SolverReward, solver_reward
+from training.selection import out_of_group
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +38,15 @@ def solver_pay(solved: Sequence[Trajectory], judge: Judge, settings: SolverRewar
         )
         judge = _Known(dict(zip(pairs, judge.judge_all(pairs), strict=True)))
     return [solver_reward(t, judge, settings) for t in solved]
+
+
+def success_rates(solved: Sequence[Trajectory], pay: Sequence[RewardBreakdown]) -> dict[str, float]:
+    """Share of right answers by group id, over the rollouts that nothing but the policy had a hand in."""
+    verdicts: dict[str, list[bool]] = {}
+    for t, p in zip(solved, pay, strict=True):
+        if not out_of_group(t, p):
+            verdicts.setdefault(t.group_id, []).append(p.labels["verdict"] == Verdict.RIGHT)
+    return {group: sum(right) / len(right) for group, right in verdicts.items()}
 
 
 def judge_faults(pay: Sequence[RewardBreakdown]) -> list[str]:

@@ -3,13 +3,16 @@
 Proposers ask some sorts far more often than others, and a Solver that trains on them as they come learns what is asked
 most instead of what is asked. So some of a step's Solver groups answer older questions, of patterns that the step's own
 questions lack. Their rollouts are as fresh as all others; only the question is old, and no Proposer is paid for it.
+
+What Solvers always answer teaches little, and among it are most slips of a Proposer's tongue, which nobody asks again:
+such a sort comes round less often. What they never answer, asked twice, most likely has a wrong key: it leaves.
 """
 
 from __future__ import annotations
 
 import random
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from pydantic import TypeAdapter
@@ -19,7 +22,9 @@ from rewards.patterns import question_pattern
 from training.spread import Sort, spread
 
 PER_SORT = 8  # questions kept of one sort, the newest
+SOLVED = 2.0  # turns that a sort waits longer once all of a group's answers were right
 _TASKS = TypeAdapter(list[Task])
+_NONE: Mapping[str, float] = MappingProxyType({})
 
 
 def sort_of(task: Task) -> Sort:
@@ -28,20 +33,37 @@ def sort_of(task: Task) -> Sort:
 
 
 class QuestionPool:
-    """Solver tasks by sort, the newest last, and how often Solvers were given each sort: ``served``."""
+    """Solver tasks by sort, the newest last, and how much Solvers were given of each sort, ``served``: a group counts
+    1, and up to ``SOLVED`` more the nearer its answers were to all right."""
 
     def __init__(self, tasks: Iterable[Task] = ()) -> None:
         self._by_sort: dict[Sort, list[Task]] = {}
-        self.served: Counter[Sort] = Counter()
+        self.served: dict[Sort, float] = {}
         self._keep(tasks)
 
     def __len__(self) -> int:
         return len(self._by_sort)
 
-    def add(self, tasks: Sequence[Task], again: Iterable[Task] = ()) -> None:
-        """Keep this step's questions; Solvers were given them and, of the pool, ``again``."""
-        self.served.update(map(sort_of, (*tasks, *again)))
+    def add(self, tasks: Sequence[Task], again: Sequence[Task] = (), success: Mapping[str, float] = _NONE) -> None:
+        """Keep this step's questions; Solvers were given them and, of the pool, ``again``.
+
+        ``success`` is the share of right answers by group id, for the groups of which it is known.
+        """
+        for task in (*tasks, *again):
+            sort = sort_of(task)
+            self.served[sort] = self.served.get(sort, 0.0) + 1 + SOLVED * success.get(task.group_id, 0.0)
         self._keep(tasks)
+        for task in again:
+            if success.get(task.group_id) == 0:
+                self._drop(task)
+
+    def _drop(self, task: Task) -> None:
+        sort = sort_of(task)
+        left = [t for t in self._by_sort.get(sort, ()) if (t.question, t.answer) != (task.question, task.answer)]
+        if left:
+            self._by_sort[sort] = left
+        else:
+            self._by_sort.pop(sort, None)
 
     def _keep(self, tasks: Iterable[Task]) -> None:
         for task in tasks:

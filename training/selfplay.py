@@ -20,7 +20,7 @@ from training.config import Config
 from training.engines.base import Engine, Weighted
 from training.faults import FaultWatch
 from training.game import Board
-from training.judging import judge_faults, judge_metrics, solver_pay
+from training.judging import judge_faults, judge_metrics, solver_pay, success_rates
 from training.loop_state import LoopState
 from training.losses import role_weights
 from training.mismatch import beyond_threshold, mismatch_metrics, sequence_errors
@@ -84,7 +84,7 @@ def train_step(
         | {"pool/sorts": float(len(state.pool)), "pool/drawn": float(len(played.older))}
         | faults.metrics()
     )
-    state.pool.add(played.asked, played.older)
+    state.pool.add(played.asked, played.older, success_rates(played.solved, pay.solvers))
     if config.rewards.proposer.diversity:
         state.memory.add(map(sketch_of, played.asked))
     samples = [

@@ -21,7 +21,7 @@ def spread(
     count: int,
     shares: Mapping[int, float],
     rng: random.Random,
-    served: Mapping[Sort, int] = MappingProxyType({}),
+    served: Mapping[Sort, float] = MappingProxyType({}),
 ) -> list[int]:
     """Places of up to ``count`` questions, each given as its (hops, pattern).
 
@@ -39,7 +39,7 @@ def spread(
     return chosen
 
 
-def _rounds(items: Sequence[tuple[int, Sort]], rng: random.Random, served: Mapping[Sort, int]) -> list[int]:
+def _rounds(items: Sequence[tuple[int, Sort]], rng: random.Random, served: Mapping[Sort, float]) -> list[int]:
     """The places in rounds: one of each sort, then the second of those that have one, and so on."""
     by_sort: dict[Sort, list[int]] = {}
     for place, sort in rng.sample(items, len(items)):

@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import random
 from collections import Counter
+from dataclasses import replace
 from datetime import UTC, datetime
 
 from corpus_index.scope import MailScope
@@ -44,6 +45,38 @@ def test_the_sorts_served_least_come_first() -> None:
     again = QuestionPool.load(json.loads(json.dumps(pool.state())))
     assert again.served == pool.served
     assert QuestionPool.load({}).served == {}
+
+
+def asked(question: str, group: str) -> Task:
+    return replace(task(question), group_id=group)
+
+
+def test_what_is_always_answered_comes_round_less_often() -> None:
+    pool = QuestionPool()
+    easy, hard = asked("Where does the owner of P sit?", "1/s0"), asked("Which team is the owner of P in?", "1/s1")
+    pool.add([easy, hard], success={"1/s0": 1.0, "1/s1": 0.25})
+    drawn: Counter[str] = Counter()
+    for step in range(2, 32):
+        (again,) = pool.draw(1, SHARES, (), random.Random(step))
+        drawn[again.question] += 1
+        again = replace(again, group_id=f"{step}/r0")
+        pool.add([], again=[again], success={again.group_id: 1.0 if again.question == easy.question else 0.25})
+    # One turn in (1 + 2 * success): 3 against 1.5.
+    assert drawn[hard.question] == 2 * drawn[easy.question]
+
+
+def test_a_question_that_nobody_solves_twice_leaves_the_pool() -> None:
+    pool = QuestionPool()
+    wrong, right = asked("Where does the owner of P sit?", "1/s0"), asked("Where does the owner of Q sit?", "1/s1")
+    pool.add([wrong, right], success={"1/s0": 0.0, "1/s1": 0.5})
+    assert len(pool.draw(9, SHARES, (), random.Random(0))) == 2, "it may have been bad luck"
+    pool.add([], again=[replace(wrong, group_id="2/r0", tool_variant=1)], success={})
+    assert len(pool.draw(9, SHARES, (), random.Random(0))) == 2, "its rollouts were lost: nothing is known"
+    pool.add([], again=[replace(wrong, group_id="3/r0", tool_variant=1)], success={"3/r0": 0.0})
+    assert pool.draw(9, SHARES, (), random.Random(0)) == [right]
+    pool.add([], again=[replace(right, group_id="4/r0")], success={"4/r0": 0.0})
+    assert len(pool) == 0
+    assert pool.draw(9, SHARES, (), random.Random(0)) == []
 
 
 def test_a_checkpoint_brings_the_pool_back() -> None:
