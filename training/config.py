@@ -31,6 +31,7 @@ from training.config_base import (
 from training.config_curriculum import PhaseConfig
 from training.config_data import DataConfig
 from training.config_loss import LossConfig as LossConfig
+from training.config_nemo_rl import AsyncGrpoConfig, NemoRlConfig
 from training.config_policy import PolicyConfig as PolicyConfig
 from training.config_stability import TripwireConfig
 
@@ -65,6 +66,7 @@ class GrpoConfig(Section):
     """Mask episodes that were cut because the context was full."""
     seq_logprob_error_threshold: Annotated[float, Field(gt=1)] | None = None
     """Drop a trajectory whose mean exp|recomputed - recorded log-prob| is above this; 1 is a perfect match."""
+    async_grpo: AsyncGrpoConfig = AsyncGrpoConfig()
 
     @model_validator(mode="after")
     def _clip_order(self) -> GrpoConfig:
@@ -294,6 +296,8 @@ class Config(Section):
     checkpointing: CheckpointingConfig = CheckpointingConfig()
     cluster: ClusterConfig = ClusterConfig()
     engine: EngineConfig = EngineConfig()
+    nemo_rl: NemoRlConfig = NemoRlConfig()
+    """Read by ``engine.name: nemo_rl``."""
     corpus: CorpusConfig = CorpusConfig()
     data: DataConfig = DataConfig()
     scope: MailScope = MailScope()
@@ -349,6 +353,10 @@ class Config(Section):
                 "selfplay.refill_rounds with selfplay.mode fixed: fixed questions are drawn as many as wanted; raise "
                 "grpo.num_prompts_per_step instead": self.selfplay.refill_rounds > 0 and self.selfplay.mode == "fixed",
                 "selfplay.role_weights are both 0: nothing would be trained": weights.proposer == weights.solver == 0,
+                "grpo.async_grpo.enabled with engine.name local: rollouts and training take turns in one process; set "
+                "engine.sync_every above 1 to see what older weights do": (
+                    self.grpo.async_grpo.enabled and self.engine.name == "local"
+                ),
                 "engine.device cpu with engine.name nemo_rl: the cluster engine needs GPUs": (
                     self.engine.name == "nemo_rl" and self.engine.device == "cpu"
                 ),

@@ -38,7 +38,7 @@ def load_config(path: str | Path, overrides: Sequence[str] = ()) -> Config:
         ConfigError: a file is missing or is no YAML mapping, ``defaults`` form a circle, an override has no ``=``, an
             interpolation cannot be resolved, a key is unknown, or a value has the wrong type or is forbidden.
     """
-    tree = _merge(plain_tree(Config()), _read_recipe(Path(path), ()), Config)
+    tree = merge(plain_tree(Config()), read_recipe(Path(path), Config), Config)
     for override in overrides:
         _apply_override(tree, override)
     try:
@@ -53,7 +53,8 @@ def validate_config(tree: Mapping[Any, Any], origin: str = "config") -> Config:
     unknown = list(_unknown_keys(tree, Config))
     if unknown:
         known = list(_known_keys(Config))
-        raise ConfigError("\n".join(f"{origin}: unknown key {key}; nearest: {_nearest(key, known)}" for key in unknown))
+        lines = (f"{origin}: unknown key {key}; nearest: {nearest_key(key, known)}" for key in unknown)
+        raise ConfigError("\n".join(lines))
     try:
         return Config.model_validate(tree)
     except ValidationError as error:
@@ -81,7 +82,11 @@ def plain_tree(config: Config) -> Tree:
     return _plain(config.model_dump())
 
 
-def _read_recipe(path: Path, children: tuple[Path, ...]) -> Tree:
+def read_recipe(path: Path, schema: type[BaseModel], children: tuple[Path, ...] = ()) -> Tree:
+    """A recipe merged with its parents as ``schema`` says, without defaults, overrides and interpolation.
+
+    ``children`` are the recipes that asked for it, the outermost first. Raises ConfigError.
+    """
     path = path.resolve()
     if path in children:
         circle = " -> ".join(str(each) for each in (*children[children.index(path) :], path))
@@ -102,17 +107,18 @@ def _read_recipe(path: Path, children: tuple[Path, ...]) -> Tree:
         raise ConfigError(f"{path}: defaults: got {defaults!r}, expected a file name or a list of them")
     tree: Tree = {}
     for parent in parents:
-        tree = _merge(tree, _read_recipe(path.parent / str(parent), (*children, path)), Config)
-    return _merge(tree, own, Config)
+        tree = merge(tree, read_recipe(path.parent / str(parent), schema, (*children, path)), schema)
+    return merge(tree, own, schema)
 
 
-def _merge(parent: Tree, child: Tree, schema: type[BaseModel]) -> Tree:
+def merge(parent: Tree, child: Tree, schema: type[BaseModel]) -> Tree:
+    """``child`` over ``parent``: sections of ``schema`` key by key, every other value as a whole."""
     merged = dict(parent)
     for key, value in child.items():
         section = _section(schema, key)
         old: object = merged.get(key)
         if section is not None and isinstance(old, dict) and isinstance(value, dict):
-            merged[key] = _merge(cast(Tree, old), cast(Tree, value), section)
+            merged[key] = merge(cast(Tree, old), cast(Tree, value), section)
         else:
             merged[key] = value
     return merged
@@ -141,7 +147,10 @@ def _key(node: Tree, part: str) -> str | int:
 
 
 def _section(schema: type[BaseModel], key: object) -> type[BaseModel] | None:
-    """The model behind ``key``, or None where the field holds a value (a mapping such as ``hops`` is one)."""
+    """The model behind ``key``, or None where the field holds a value (a mapping such as ``hops`` is one). Below a
+    section that takes any key, every mapping is a section."""
+    if _takes_any_key(schema):
+        return schema
     field = schema.model_fields.get(key) if isinstance(key, str) else None
     if field is None:
         return None
@@ -149,7 +158,13 @@ def _section(schema: type[BaseModel], key: object) -> type[BaseModel] | None:
     return next((kind for kind in kinds if isinstance(kind, type) and issubclass(kind, BaseModel)), None)
 
 
+def _takes_any_key(schema: type[BaseModel]) -> bool:
+    return schema.model_config.get("extra") == "allow"
+
+
 def _unknown_keys(tree: Mapping[Any, Any], schema: type[BaseModel], prefix: str = "") -> Iterator[str]:
+    if _takes_any_key(schema):
+        return
     for key, value in tree.items():
         section = _section(schema, key)
         if key not in schema.model_fields:
@@ -166,7 +181,7 @@ def _known_keys(schema: type[BaseModel], prefix: str = "") -> Iterator[str]:
             yield from _known_keys(section, f"{prefix}{key}.")
 
 
-def _nearest(unknown: str, known: Sequence[str]) -> str:
+def nearest_key(unknown: str, known: Sequence[str]) -> str:
     """By the last part's letters or words; a sibling is preferred to an equally near key of another section."""
     parent, _, leaf = unknown.rpartition(".")
     words = leaf.replace("_", " ")
