@@ -19,7 +19,9 @@ FILE = ROOT / "compose.yaml"
 START = ROOT / "docker" / "opensearch" / "start.sh"
 TEXT = FILE.read_text(encoding="utf-8")
 SERVICES = cast(dict[str, dict[str, object]], yaml.safe_load(TEXT)["services"])
-PROFILES = ("--profile", "local", "--profile", "dashboards")
+TRAINER = "trainer"
+SERVED = {name: service for name, service in SERVICES.items() if name != TRAINER}
+PROFILES = ("--profile", "local", "--profile", "dashboards", "--profile", TRAINER)
 IN_CI = os.environ.get("CI", "").lower() in {"1", "true"}
 # As in the image's own file: one user a top-level key.
 USERS = """\
@@ -81,7 +83,7 @@ def test_compose_accepts_it_and_fills_in_the_environment() -> None:
     assert "OPENSEARCH_INITIAL_ADMIN_PASSWORD" not in services["opensearch-local"]["environment"]
 
 
-@pytest.mark.parametrize("name", sorted(SERVICES))
+@pytest.mark.parametrize("name", sorted(SERVED))
 def test_every_service_is_pinned_checked_and_on_the_loopback_only(name: str) -> None:
     service = SERVICES[name]
     assert re.fullmatch(r"opensearchproject/[a-z-]+:\d+\.\d+\.\d+", str(service["image"]))
@@ -96,7 +98,7 @@ def test_the_version_is_that_of_the_node_without_docker() -> None:
     source = (ROOT / "docker" / "opensearch-jvm" / "distribution.py").read_text(encoding="utf-8")
     found = re.search(r'^VERSION = "([\d.]+)"$', source, re.MULTILINE)
     assert found is not None
-    assert {str(service["image"]).rpartition(":")[2] for service in SERVICES.values()} == {found.group(1)}
+    assert {str(service["image"]).rpartition(":")[2] for service in SERVED.values()} == {found.group(1)}
 
 
 def test_only_the_local_profile_is_without_security() -> None:
@@ -113,10 +115,30 @@ def test_only_the_local_profile_is_without_security() -> None:
     assert not volumes[0] & volumes[1]
 
 
+def test_the_trainer_has_the_gpus_the_node_and_the_runs(tmp_path: Path) -> None:
+    secret = {"OPENSEARCH_INITIAL_ADMIN_PASSWORD": "Xq-7 secret", "FUTARI_RUNS": str(tmp_path)}
+    trainer = yaml.safe_load(compose(*PROFILES, "config", **secret))["services"][TRAINER]
+    (device,) = trainer["deploy"]["resources"]["reservations"]["devices"]
+    assert (device["driver"], device["capabilities"]) == ("nvidia", ["gpu"])
+    assert device["count"] in {"all", -1}  # as this or that version of Compose writes it
+    assert trainer["profiles"] == [TRAINER]
+    assert trainer["depends_on"]["opensearch"]["condition"] == "service_healthy"
+    # No port of its own: it lives on the node's loopback, where the node's certificate holds.
+    assert trainer["network_mode"] == "service:opensearch"
+    assert "ports" not in trainer
+    assert trainer["environment"]["FUTARI_OPENSEARCH_PASSWORD"] == "Xq-7 secret"
+    (secret_file,) = trainer["secrets"]
+    assert trainer["environment"]["FUTARI_OPENSEARCH_CA"] == f"/run/secrets/{secret_file['source']}"
+    volumes = cast(list[str], SERVICES[TRAINER]["volumes"])
+    assert volumes == ["${FUTARI_RUNS:-./runs}:/opt/futari/runs:z", "${FUTARI_MAIL:-./mail}:/opt/futari/mail:ro,z"]
+    assert str(tmp_path) in yaml.safe_dump(trainer["volumes"])
+    assert (ROOT / trainer["build"]["dockerfile"]).is_file()
+
+
 def test_no_password_is_written_down() -> None:
     for service in SERVICES.values():
         for name, value in cast(dict[str, str], service["environment"]).items():
-            if re.search("PASSWORD|SECRET|TOKEN", name):
+            if re.search("PASSWORD|SECRET|TOKEN|_KEY", name):
                 assert re.fullmatch(r"\$\{\w+:-\}", value)
     assert not re.search(r"(curl[^\n]*\s-u\s|://[^/\s\"']*:[^/\s\"']*@)", TEXT)
 
