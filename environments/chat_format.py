@@ -46,7 +46,9 @@ class ChatFormat:
     Tool results are a user turn holding ``<tool_response>\\n...\\n</tool_response>`` in ChatML templates and in those
     without a tool role; otherwise the template's tool turn. ``template_kwargs`` go to the template, such as
     ``enable_thinking=False`` (Qwen3) or a fixed ``date_string`` (Llama 3.1, which writes today's date otherwise).
-    ``notes`` says how a plain re-render of the messages would differ from what is recorded here.
+    ``notes`` says how a plain re-render of the messages would differ from what is recorded here. ``close`` is the glue
+    from an assistant turn to a tool result, ``end_of_turn`` its first token; ``reopen`` the glue from there to the next
+    turn.
 
     Raises ChatFormatError when the template has no usable multi-turn form.
     """
@@ -91,6 +93,7 @@ class ChatFormat:
             notes.append("the template drops or moves earlier thoughts: recorded ids keep them")
         self.notes: tuple[str, ...] = tuple(notes)
 
+        self.close, self.reopen = close, reopen
         self._close_ids = self._encode_glue(close)
         self._reopen_ids = self._encode_glue(reopen)
         special = self._added_ids()
@@ -100,6 +103,7 @@ class ChatFormat:
                 "generation could not know where to stop"
             )
         self.end_of_turn_id: int = self._close_ids[0]
+        self.end_of_turn: str = self._decode([self.end_of_turn_id])
         eos = cast("int | None", tokenizer.eos_token_id)
         others = () if eos is None or eos == self.end_of_turn_id else (eos,)
         self.end_of_turn_ids: tuple[int, ...] = (self.end_of_turn_id, *others)

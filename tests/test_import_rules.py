@@ -13,7 +13,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 FLOORS = {"corpus_index": 1, "environments": 2, "rewards": 3, "training": 4, "evaluation": 5, "examples": 6}
 LIGHT = ("corpus_index", "environments", "rewards")
-CLUSTER_ONLY = {"environments/nemo_rl.py", "training/engines/nemo_rl.py"}
+CLUSTER_ONLY = {"environments/nemo_rl.py", "environments/nemo_rl_rows.py", "training/engines/nemo_rl.py"}
 MAX_LINES = 400
 
 
