@@ -10,7 +10,7 @@ from evaluation.runner import EvalResult, benchmark_questions, evaluate
 from rewards.judge import Judge
 from training.config import Config
 from training.engines.base import Sampling
-from training.recipe import Players, company_index, company_of
+from training.recipe import Players, company_of
 
 
 class Evaluator:
@@ -21,7 +21,7 @@ class Evaluator:
 
     def __init__(self, players: Players, source: str, questions: Sequence[Question], judge: Judge) -> None:
         self._players = players
-        self._episode = players.episode(company_index(source))
+        self._episode = players.episode(players.company_index(source))
         self._judge = judge
         self.questions = tuple(questions)
 

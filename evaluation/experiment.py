@@ -41,6 +41,7 @@ def run_experiment(config: Config) -> None:
     with RunLog.of(config) as log:
         board = open_board(config, log.say)
         players = make_players(config, board.index)
+        log.mirror = players.mirror
         judge, rules = make_judge(config), rule_judge(config)
         fixed = benchmark(players, rules) if config.evaluation.questions else None
         validates = config.grpo.val_period or config.grpo.val_at_start or config.grpo.val_at_end

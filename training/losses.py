@@ -25,7 +25,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from training.config import LossConfig
+from training.config_loss import LossConfig
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import sys
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +25,7 @@ from training.checkpoint import CheckpointError
 from training.config import Config
 from training.console import printable
 from training.deck import QuestionDeck, open_deck
+from training.engines.base import Engine
 from training.engines.local import LocalEngine, pick_device
 from training.engines.models import load_policy
 from training.faults import RunStop
@@ -75,10 +77,14 @@ def company_of(source: str) -> Company | None:
     return Company(parse_spec(source.removeprefix(COMPANY))) if source.startswith(COMPANY) else None
 
 
-def company_index(source: str) -> SearchIndex:
-    """A synthetic company's mails, cleaned and indexed in memory."""
+def company_index(source: str, folder: Path | None = None) -> SearchIndex:
+    """A synthetic company's mails, cleaned and indexed in memory, or in ``folder`` for other processes to open."""
     documents, _ = prepare(source)
-    return open_memory_index(documents)
+    if folder is None:
+        return open_memory_index(documents)
+    locator = f"embedded:{folder}"
+    open_writer(locator).build(documents)
+    return open_index(locator)
 
 
 def rule_judge(config: Config) -> RuleJudge:
@@ -97,14 +103,23 @@ def make_judge(config: Config) -> Judge:
 
 @dataclass(frozen=True)
 class Players:
-    """The engine and how it talks: ``episode(index)`` puts the same tools and prompts over another corpus."""
+    """The engine and how it talks: ``episode(index)`` puts the same tools and prompts over another corpus. ``mirror``
+    takes (step, phase, metrics) to boards of the engine's own."""
 
-    engine: LocalEngine
+    engine: Engine
     chat: ChatFormat
     config: Config
+    mirror: Callable[[int, str, Mapping[str, float]], None] | None = None
 
     def episode(self, index: SearchIndex) -> Episode:
         return make_episode(self.config, self.chat, index)
+
+    def company_index(self, source: str) -> SearchIndex:
+        """A company to be measured on, where the engine's episodes can search it."""
+        if self.config.engine.name == "local":
+            return company_index(source)
+        digest = hashlib.sha256(source.encode()).hexdigest()[:12]
+        return company_index(source, run_folder(self.config) / "companies" / digest)
 
 
 def make_episode(config: Config, chat: ChatFormat, index: SearchIndex) -> Episode:
@@ -112,9 +127,10 @@ def make_episode(config: Config, chat: ChatFormat, index: SearchIndex) -> Episod
 
 
 def make_players(config: Config, index: SearchIndex) -> Players:
-    """Raises ValueError for an engine that is not there, FileNotFoundError for missing weights."""
-    if config.engine.name != "local":
-        raise ValueError(f"engine.name {config.engine.name}: this engine is not there yet; use local")
+    """Raises ValueError for a recipe that its engine cannot run, FileNotFoundError for missing weights, ConfigError
+    where NeMo-RL is not there."""
+    if config.engine.name == "nemo_rl":
+        return _cluster_players(config, index)
     try:
         policy = load_policy(config.policy, device=pick_device(config.engine), seed=config.grpo.seed)
     except FileNotFoundError:
@@ -128,6 +144,15 @@ def make_players(config: Config, index: SearchIndex) -> Players:
     chat = ChatFormat(policy.tokenizer)
     engine = LocalEngine(config, policy, chat, make_episode(config, chat, index))
     return Players(engine, chat, config)
+
+
+def _cluster_players(config: Config, index: SearchIndex) -> Players:
+    # A laptop without Ray and NeMo-RL plays with the local engine.
+    from training.engines.nemo_rl.cluster import make_chat, make_engine
+
+    chat = make_chat(config)
+    engine = make_engine(config, chat, make_episode(config, chat, index))
+    return Players(engine, chat, config, mirror=engine.log_metrics)
 
 
 @contextmanager

@@ -71,6 +71,8 @@ class RunLog:
         self._write_config(config)
         self._write_start()
         self._wandb = None if wandb is None else WandbRun(folder, config, wandb, warn=self.warn)
+        self.mirror: Callable[[int, str, Mapping[str, float]], None] | None = None
+        """Told of every line of metrics too: step, phase, finite values."""
 
     @classmethod
     def of(cls, config: Config) -> Self:
@@ -119,8 +121,11 @@ class RunLog:
             values[NON_FINITE] = len(bad)
             self.event(f"step {step} ({phase}): not finite: {', '.join(bad)}", level="warning")
         self._append(self.metrics_path, {"step": step, "phase": phase, "metrics": values})
+        finite = {name: value for name, value in values.items() if value is not None}
         if self._wandb is not None:
-            self._wandb.log(step, phase, {name: value for name, value in values.items() if value is not None})
+            self._wandb.log(step, phase, finite)
+        if self.mirror is not None:
+            self.mirror(step, phase, finite)
 
     def write_timings(self, step: int, seconds: Mapping[str, float], *, phase: str = "train") -> None:
         """``seconds`` by name of a part of the step; ``total`` is the whole."""

@@ -223,7 +223,7 @@ ICEPOP = {
                     "use_importance_sampling_correction": True,
                 }
             },
-            "product over its tokens",
+            "SUM of its tokens' log-ratios",
         ),
         ({"loss_fn": {"truncated_importance_sampling_type": "tis"}}, "truncates weights that are off"),
         ({"loss_fn": {"truncated_importance_sampling_ratio": 2.0}}, "do nothing without"),
@@ -242,7 +242,7 @@ ICEPOP = {
                     "token_level_loss": False,
                 }
             },
-            "product over its tokens",
+            "SUM of its tokens' log-ratios",
         ),
         (
             {"loss_fn": {**ICEPOP, "truncated_importance_sampling_ratio_min": 5.0}},

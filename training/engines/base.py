@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
+from environments.episode import Episode
 from environments.task import Task
 from environments.trajectory import Trajectory
 from training.config import LossConfig
@@ -62,6 +63,9 @@ class Weighted:
 
 
 class Engine(Protocol):
+    episode: Episode
+    """Steps the rollouts; may be replaced between them (another index, for a validation company)."""
+
     @property
     def policy_version(self) -> int: ...
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -24,6 +25,18 @@ def length_batches(lengths: Sequence[int], token_budget: int) -> list[list[int]]
         else:
             batches.append([index])
     return batches
+
+
+def optimiser_steps(count: int, global_batch_size: int | None, seed: Sequence[int]) -> list[list[int]]:
+    """Members of each optimiser step: shuffled (a batch comes ordered by role and group), of nearly equal size, at most
+    ``global_batch_size``; None: one step.
+
+    The order depends on ``seed`` alone, so a resumed run that gives the same one repeats it.
+    """
+    if global_batch_size is None or global_batch_size >= count:
+        return [list(range(count))]
+    order = np.random.default_rng(seed).permutation(count)
+    return [[int(index) for index in part] for part in np.array_split(order, -(-count // global_batch_size))]
 
 
 @dataclass(frozen=True, slots=True)

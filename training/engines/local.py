@@ -8,7 +8,6 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any, Literal, cast
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
@@ -22,7 +21,7 @@ from environments.trajectory import Trajectory
 from training.checkpoint import recover, whole_folder
 from training.config import Config, EngineConfig, LossConfig
 from training.engines.base import EffectiveSampling, Sampling, Weighted
-from training.engines.batching import PaddedBatch, length_batches, pad
+from training.engines.batching import PaddedBatch, length_batches, optimiser_steps, pad
 from training.engines.generation import GenerationLimits, generate
 from training.engines.lagging import LaggingWeights
 from training.engines.models import Policy, frozen_copy, load_weights, model_sampling
@@ -130,7 +129,9 @@ class LocalEngine:
         if not batch:
             raise ValueError("update got no trajectory with a sampled token: nothing to train on, skip the step")
         trajectories = [item.trajectory for item in batch]
-        steps = self._split(len(batch))
+        steps = optimiser_steps(
+            len(batch), self._config.policy.train_global_batch_size, [self._config.grpo.seed, self._version]
+        )
         # With one optimiser step the weights before it are the present ones: no second forward pass is needed.
         prev = self._recompute(self.policy, trajectories) if len(steps) > 1 else None
         reference = None
@@ -249,17 +250,6 @@ class LocalEngine:
         if self._reference is None:
             self._reference = frozen_copy(self.policy)
         return self._reference
-
-    def _split(self, count: int) -> list[list[int]]:
-        """Members of each optimiser step: shuffled (a batch comes ordered by role and group), of nearly equal size.
-
-        The order depends on the seed and the version alone, so a resumed run repeats it.
-        """
-        wanted = self._config.policy.train_global_batch_size
-        if wanted is None or wanted >= count:
-            return [list(range(count))]
-        order = np.random.default_rng([self._config.grpo.seed, self._version]).permutation(count)
-        return [[int(index) for index in part] for part in np.array_split(order, -(-count // wanted))]
 
     def _token_budget(self, kind: Literal["train", "logprob"]) -> int:
         batching = self._config.policy.dynamic_batching
