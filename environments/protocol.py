@@ -18,7 +18,9 @@ from typing import Any, NoReturn, cast
 
 from environments.untrusted import fold_line, neutralise
 
-__all__ = ["SUBMIT", "Action", "Malformed", "ToolCall", "fold_line", "neutralise", "parse", "render_call"]
+__all__ = [
+    "SUBMIT", "Action", "Malformed", "ToolCall", "fold_line", "neutralise", "parse", "render_call", "render_turn",
+]  # fmt: skip
 
 SUBMIT = "submit"
 MAX_DEPTH = 16  # nesting of a call's JSON; a bool query needs 4
@@ -54,6 +56,16 @@ def render_call(name: str, arguments: dict[str, Any]) -> str:
     # A quoted end of a thought would end one that the prompt may have opened, and the call with it.
     call = call.replace(_END_THINK, "\\u003c" + _END_THINK[1:])
     return f"{_OPEN}\n{call}\n{_CLOSE}"
+
+
+def render_turn(call: str, *, reasoning: str = "", content: str = "") -> str:
+    """A whole assistant turn: the thought in its tags, what is said aloud, then ``call`` (as ``render_call`` gives it).
+
+    The blank lines are those of Qwen3's chat template, so that a template which renders native tool calls writes the
+    same text. ``reasoning`` and ``content`` must be free of protocol tags (``neutralise``).
+    """
+    thought = f"{_THINK}\n{reasoning}\n{_END_THINK}\n\n" if reasoning else ""
+    return f"{thought}{content}{chr(10) if content else ''}{call}"
 
 
 def parse(text: str) -> Action:

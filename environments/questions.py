@@ -7,15 +7,15 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
 from corpus_index.document import encodable
-from corpus_index.files import write_atomic
 from corpus_index.scope import MailScope
+from environments.json_lines import LineFileError, read_lines, save_lines
 from environments.task import Role, Task
 
 
-class QuestionFileError(ValueError):
+class QuestionFileError(LineFileError):
     """A file of questions that cannot be used as it is; the message names the file, the line and the field."""
 
 
@@ -83,16 +83,10 @@ def load_questions(path: Path) -> list[Question]:
     file without any question; OSError where it cannot be read."""
     questions: list[Question] = []
     line_of_id: dict[str, int] = {}
-    for number, line in enumerate(path.read_bytes().split(b"\n"), start=1):
-        if not line.strip():
-            continue
-        where = f"{path}, line {number}"
-        try:
-            question = Question.model_validate_json(line)
-        except ValidationError as error:
-            raise QuestionFileError(f"{where}: {_reasons(error)}") from error
+    for number, question in read_lines(path, Question, QuestionFileError):
         if question.id in line_of_id:
-            raise QuestionFileError(f"{where}: id {question.id!r} was used on line {line_of_id[question.id]} already")
+            first = line_of_id[question.id]
+            raise QuestionFileError(f"{path}, line {number}: id {question.id!r} was used on line {first} already")
         line_of_id[question.id] = number
         questions.append(question)
     if not questions:
@@ -102,15 +96,4 @@ def load_questions(path: Path) -> list[Question]:
 
 def save_questions(path: Path, questions: Iterable[Question]) -> None:
     """Written beside the target and moved into place, so no reader sees half a file. Defaults are left out."""
-    lines = [question.model_dump_json(exclude_defaults=True) + "\n" for question in questions]
-    write_atomic(path, "".join(lines).encode())
-
-
-def _reasons(error: ValidationError) -> str:
-    """``hops: Input should be greater than or equal to 1, got 0``, one part a field."""
-    parts = [
-        f"{'.'.join(map(str, fault['loc'])) or 'line'}: {fault['msg']}"
-        + ("" if fault["type"] in ("missing", "json_invalid") else f", got {str(fault['input'])[:80]!r}")
-        for fault in error.errors(include_url=False)
-    ]
-    return "; ".join(parts)
+    save_lines(path, questions)

@@ -164,7 +164,7 @@ def system_prompt(
             text += f"\nYou have {max_turns} turns in all, the submission included."
     if tools.describe == "none":
         return text
-    return f"{text}\n\n{_tools_section(schemas(enabled, role, variant=variant, describe=tools.describe))}"
+    return f"{text}\n\n{tools_section(schemas(enabled, role, variant=variant, describe=tools.describe))}"
 
 
 _RULES = """\
@@ -173,13 +173,27 @@ Each turn holds exactly one tool call and ends with it. You may think first. The
 turn is yours."""
 
 
-def _tools_section(tools: Sequence[Mapping[str, Any]]) -> str:
+def tools_section(tools: Sequence[Mapping[str, Any]]) -> str:
     lines = "\n".join(json.dumps(tool, ensure_ascii=False) for tool in tools)
     return (
-        f"# Tools\n\nYou can call these functions, given as JSON schemas:\n<tools>\n{lines}\n</tools>\n\n"
+        f"# Tools\n\nYou can call these functions, given as JSON schemas:\n{_TOOLS}{lines}{_END_TOOLS}\n\n"
         "Write a call as one JSON object with the function's name and arguments between tags:\n"
         '<tool_call>\n{"name": "<function name>", "arguments": {<arguments>}}\n</tool_call>'
     )
+
+
+_TOOLS, _END_TOOLS = "<tools>\n", "\n</tools>"
+
+
+def split_tools(system: str) -> tuple[str, list[dict[str, Any]]]:
+    """A system prompt without its last section, and the tools of it; none where it describes no tools."""
+    lines = system.rpartition(_TOOLS)[2].rpartition(_END_TOOLS)[0].splitlines()
+    try:
+        tools = [cast("dict[str, Any]", json.loads(line)) for line in lines]
+    except ValueError:
+        return system, []
+    section = f"\n\n{tools_section(tools)}"
+    return (system.removesuffix(section), tools) if tools and system.endswith(section) else (system, [])
 
 
 def user_prompt(task: Task, style: PromptStyle = "full", special_tokens: Sequence[str] = ()) -> str:

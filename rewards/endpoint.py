@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, TypeVar
 
@@ -21,11 +22,13 @@ import httpx
 from pydantic import BaseModel, Field, ValidationError, model_validator
 
 from corpus_index.retries import RetrySettings, retried
-from rewards.replies import EndpointFault, FaultReason, content_of
+from rewards.replies import Completion, EndpointFault, FaultReason, Usage, completion_of, content_of
 from rewards.reply_cache import ReplyCache
 
 Message = Mapping[str, str]
 """``{"role": "system" | "user" | "assistant", "content": text}``."""
+ChatTurn = Mapping[str, Any]
+"""A message that may also hold ``tool_calls``, ``tool_call_id`` or ``reasoning_content``."""
 M = TypeVar("M", bound=BaseModel)
 T = TypeVar("T")
 R = TypeVar("R")
@@ -59,6 +62,21 @@ class EndpointSettings(RetrySettings):
         return self
 
 
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """``tries`` are requests sent, ``replies`` those that were whole, ``known`` the calls that the cache answered."""
+
+    tries: int = 0
+    replies: int = 0
+    known: int = 0
+    tokens: Usage = field(default_factory=Usage)
+
+    def __add__(self, other: Spent) -> Spent:
+        return Spent(
+            self.tries + other.tries, self.replies + other.replies, self.known + other.known, self.tokens + other.tokens
+        )
+
+
 class Endpoint:
     """Threads may share one. ``cache_path`` keeps replies on disk; None: in memory, for the life of the object.
 
@@ -86,13 +104,15 @@ class Endpoint:
         self._cache = ReplyCache(cache_path)
         self._seats = threading.BoundedSemaphore(settings.max_concurrent)
         self._pace = _Pace(settings.requests_per_second)
+        self._spent = Spent()
+        self._counting = threading.Lock()
 
     def chat(self, messages: Sequence[Message], *, seed: int | None = None) -> str:
         """The assistant's text. Another ``seed`` is another sample; the same one is answered from the cache.
 
         Raises EndpointFault.
         """
-        return self._reply(self._body(messages, seed), str)
+        return self._cached(self._body(messages, seed), content_of, str)
 
     def ask(self, messages: Sequence[Message], schema: type[M], *, seed: int | None = None) -> M:
         """``chat`` whose reply is ``schema``: JSON that fits it, and nothing around it. Raises EndpointFault."""
@@ -106,7 +126,20 @@ class Endpoint:
                 message = f"the reply is no {schema.__name__}: {text[:200]!r}"
                 raise EndpointFault(FaultReason.BROKEN, message, passing=again) from error
 
-        return self._reply(body, read, schema.model_json_schema())
+        return self._cached(body, content_of, read, schema.model_json_schema())
+
+    def converse(
+        self, messages: Sequence[ChatTurn], tools: Sequence[Mapping[str, Any]], *, seed: int | None = None
+    ) -> Completion:
+        """The whole reply of a model that may call ``tools``; cached like that of ``chat``. Raises EndpointFault."""
+        body = self._body(messages, seed) | ({"tools": list(tools), "parallel_tool_calls": False} if tools else {})
+        return self._cached(body, Completion.model_dump_json, Completion.model_validate_json)
+
+    @property
+    def spent(self) -> Spent:
+        """Since the object was made."""
+        with self._counting:
+            return self._spent
 
     def each(self, call: Callable[[T], R], items: Iterable[T]) -> list[R | EndpointFault]:
         """``call`` of every item, side by side, in order; a fault stands in the place of its result.
@@ -128,13 +161,17 @@ class Endpoint:
             return result
 
         with ThreadPoolExecutor(self.settings.max_concurrent, thread_name_prefix="endpoint") as pool:
-            return list(pool.map(one, items))
+            try:
+                return list(pool.map(one, items))
+            except BaseException:  # Ctrl-C too: what waits in the queue is not begun
+                pool.shutdown(wait=False, cancel_futures=True)
+                raise
 
     def close(self) -> None:
         self._client.close()
         self._cache.close()
 
-    def _body(self, messages: Sequence[Message], seed: int | None) -> dict[str, Any]:
+    def _body(self, messages: Sequence[ChatTurn], seed: int | None) -> dict[str, Any]:
         settings = self.settings
         body: dict[str, Any] = {
             "model": settings.model,
@@ -144,32 +181,43 @@ class Endpoint:
         }
         return body if seed is None else body | {"seed": seed}
 
-    def _reply(self, body: dict[str, Any], read: Callable[[str], T], schema: object = None) -> T:
+    def _cached(
+        self, body: dict[str, Any], kept: Callable[[Completion], str], read: Callable[[str], T], schema: object = None
+    ) -> T:
+        """``read`` of the text that is ``kept`` of a reply; the server is asked where no such text is known."""
         asked = json.dumps([self._url, body, schema], sort_keys=True)
         known = self._cache.get(asked)
         if known is not None:
+            self._count(Spent(known=1))
             return read(known)
         deadline = time.monotonic() + self.settings.deadline_seconds
 
         def one_try() -> tuple[str, T]:
-            text = self._post(body, deadline)
+            text = kept(self._post(body, deadline))
             return text, read(text)
 
         text, result = retried(one_try, self.settings)
         self._cache.put(asked, text)
         return result
 
-    def _post(self, body: dict[str, Any], deadline: float) -> str:
+    def _count(self, more: Spent) -> None:
+        with self._counting:
+            self._spent += more
+
+    def _post(self, body: dict[str, Any], deadline: float) -> Completion:
         """One try. Raises EndpointFault."""
         if not self._seats.acquire(timeout=max(deadline - time.monotonic(), 0.0)):
             raise EndpointFault(FaultReason.TIMEOUT, "no free connection before the deadline", passing=False)
         try:
             self._pace.wait()
+            self._count(Spent(tries=1))
             end = min(deadline, time.monotonic() + self.settings.timeout_seconds)
             status, headers, data = self._exchange(json.dumps(body).encode(), end)
         finally:
             self._seats.release()
-        return content_of(status, headers, data)
+        completion = completion_of(status, headers, data)
+        self._count(Spent(replies=1, tokens=completion.tokens))
+        return completion
 
     def _exchange(self, body: bytes, end: float) -> tuple[int, httpx.Headers, bytes]:
         left = end - time.monotonic()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from email.utils import parsedate_to_datetime
 from enum import StrEnum
+from typing import Annotated
 
 import httpx
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -41,30 +42,75 @@ class EndpointFault(Unavailable):
         self.reason = reason
 
 
-class _Message(BaseModel):
-    model_config = ConfigDict(strict=True)
+OF_THE_MODEL = frozenset({FaultReason.REFUSED, FaultReason.TRUNCATED, FaultReason.BROKEN})
+"""What another prompt may not meet; all else is the server's trouble."""
+
+
+class _Read(BaseModel):
+    """The part of the protocol's answer that is read; servers add fields of their own."""
+
+    model_config = ConfigDict(strict=True, frozen=True)
+
+
+class CalledFunction(_Read):
+    """``arguments`` is the text that the model wrote: JSON, if it wrote it well."""
+
+    name: str
+    arguments: str
+
+
+class ToolRequest(_Read):
+    id: str = ""
+    function: CalledFunction
+
+
+class ReplyMessage(_Read):
+    """``reasoning`` is where newer servers keep ``reasoning_content``."""
 
     content: str | None = None
     refusal: str | None = None
+    reasoning_content: str | None = None
+    reasoning: str | None = None
+    tool_calls: tuple[ToolRequest, ...] | None = None
+
+    @property
+    def thought(self) -> str:
+        return self.reasoning_content or self.reasoning or ""
 
 
-class _Choice(BaseModel):
-    model_config = ConfigDict(strict=True)
-
-    message: _Message
+class _Choice(_Read):
+    message: ReplyMessage
     finish_reason: str | None = None
 
 
-class _Completion(BaseModel):
-    """The part of the protocol's answer that is read; servers add fields of their own."""
+class Usage(_Read):
+    """Tokens, as the server counts them."""
 
-    model_config = ConfigDict(strict=True)
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
 
-    choices: list[_Choice] = Field(min_length=1)
+    def __add__(self, other: Usage) -> Usage:
+        return Usage(
+            prompt_tokens=self.prompt_tokens + other.prompt_tokens,
+            completion_tokens=self.completion_tokens + other.completion_tokens,
+        )
 
 
-def content_of(status: int, headers: httpx.Headers, body: bytes) -> str:
-    """The assistant's text of a chat completion. Raises EndpointFault where there is none that can be used."""
+class Completion(_Read):
+    choices: Annotated[tuple[_Choice, ...], Field(min_length=1)]
+    usage: Usage | None = None
+
+    @property
+    def message(self) -> ReplyMessage:
+        return self.choices[0].message
+
+    @property
+    def tokens(self) -> Usage:
+        return self.usage or Usage()
+
+
+def completion_of(status: int, headers: httpx.Headers, body: bytes) -> Completion:
+    """A whole chat completion that says something, or calls a tool. Raises EndpointFault where there is none."""
     if status == 429:
         wait = retry_after(headers.get("Retry-After"))
         raise EndpointFault(FaultReason.RATE_LIMITED, f"HTTP 429, {_excerpt(body)}", wait_seconds=wait)
@@ -74,20 +120,28 @@ def content_of(status: int, headers: httpx.Headers, body: bytes) -> str:
     if status != 200:
         raise EndpointFault(FaultReason.REJECTED, f"HTTP {status}, {_excerpt(body)}", passing=False)
     try:
-        choice = _Completion.model_validate_json(body).choices[0]
+        completion = Completion.model_validate_json(body)
     except ValidationError as error:
         raise EndpointFault(FaultReason.BROKEN, f"no chat completion: {_excerpt(body)}") from error
-    if choice.message.refusal or choice.finish_reason == "content_filter":
+    message, finish = completion.message, completion.choices[0].finish_reason
+    if message.refusal or finish == "content_filter":
         raise EndpointFault(
-            FaultReason.REFUSED, f"{choice.message.refusal or 'the answer was filtered'!r}"[:300], passing=False
+            FaultReason.REFUSED, f"{message.refusal or 'the answer was filtered'!r}"[:300], passing=False
         )
-    if choice.finish_reason == "length":
+    if finish == "length":
         raise EndpointFault(
             FaultReason.TRUNCATED, "the reply ran into max_tokens; raise it or ask for less", passing=False
         )
-    if not choice.message.content:
+    if not message.content and not message.tool_calls:
         raise EndpointFault(FaultReason.BROKEN, f"an empty reply: {_excerpt(body)}")
-    return choice.message.content
+    return completion
+
+
+def content_of(completion: Completion) -> str:
+    """The assistant's text. Raises EndpointFault where it calls a tool and says nothing."""
+    if not completion.message.content:
+        raise EndpointFault(FaultReason.BROKEN, "a reply without text that calls a tool nobody offered")
+    return completion.message.content
 
 
 def retry_after(value: str | None) -> float:

@@ -25,9 +25,19 @@ class Reply:
 
 
 def said(content: str | None, **message: object) -> Reply:
-    """A whole chat completion."""
-    finish = message.pop("finish_reason", "stop")
-    return Reply(body={"choices": [{"message": {"content": content, **message}, "finish_reason": finish}]})
+    """A whole chat completion; ``usage`` is ``(prompt tokens, completion tokens)``."""
+    finish, usage = message.pop("finish_reason", "stop"), message.pop("usage", None)
+    body: dict[str, object] = {"choices": [{"message": {"content": content, **message}, "finish_reason": finish}]}
+    if isinstance(usage, tuple):
+        body["usage"] = dict(zip(("prompt_tokens", "completion_tokens"), usage, strict=True))
+    return Reply(body=body)
+
+
+def called(name: str, arguments: object, content: str | None = None, **message: object) -> Reply:
+    """A completion that calls a tool; ``arguments`` that are no text are written as JSON."""
+    text = arguments if isinstance(arguments, str) else json.dumps(arguments)
+    call = {"id": "c1", "type": "function", "function": {"name": name, "arguments": text}}
+    return said(content, tool_calls=[call], finish_reason="tool_calls", **message)
 
 
 Script = Callable[[int, dict[str, Any]], Reply]

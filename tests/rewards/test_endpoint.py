@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from chat_server import ChatServer, Reply, said, serving
+from chat_server import ChatServer, Reply, called, said, serving
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from rewards.endpoint import Endpoint, EndpointSettings
@@ -53,6 +53,33 @@ def test_servers_without_schemas_are_asked_in_their_way(structured: str, sent: o
     with serving(lambda n, body: said('{"day": "Monday"}')) as server:
         assert endpoint(server, structured=structured).ask(ASKED, Day).day == "Monday"
     assert server.asked[0].get("response_format") == sent
+
+
+def test_a_model_that_is_offered_tools_calls_one(tmp_path: Path) -> None:
+    tools = [{"type": "function", "function": {"name": "search", "parameters": {}}}]
+    replies = [Reply(500), called("search", '{"q": 1', reasoning="Hm.", usage=(70, 9)), said("Done", usage=(80, 2))]
+    with serving(lambda n, body: replies[n]) as server:
+        client = endpoint(server, tmp_path / "replies.sqlite")
+        first = client.converse(ASKED, tools)
+        turn = {"role": "assistant", "content": "", "tool_calls": [{"id": "c1"}]}
+        client.converse([*ASKED, turn, {"role": "tool", "tool_call_id": "c1", "content": "0 hits"}], tools)
+        spent = client.spent
+        client.close()
+        again = endpoint(server, tmp_path / "replies.sqlite")
+        assert again.converse(ASKED, tools) == first
+        assert (again.spent.known, again.spent.tries) == (1, 0)
+    (call,) = first.message.tool_calls or ()
+    assert (call.function.name, call.function.arguments, first.message.thought) == ("search", '{"q": 1', "Hm.")
+    assert (spent.tries, spent.replies, spent.tokens.prompt_tokens, spent.tokens.completion_tokens) == (3, 2, 150, 11)
+    assert server.asked[1]["tools"] == tools
+    assert server.asked[1]["parallel_tool_calls"] is False
+    assert server.asked[2]["messages"][1:] == [turn, {"role": "tool", "tool_call_id": "c1", "content": "0 hits"}]
+
+
+def test_a_tool_call_is_no_text() -> None:
+    with serving(lambda n, body: called("search", {})) as server, pytest.raises(EndpointFault) as caught:
+        endpoint(server, retries=0).chat(ASKED)
+    assert caught.value.reason is FaultReason.BROKEN
 
 
 def test_a_storm_of_429_is_waited_out_as_long_as_the_server_says() -> None:

@@ -14,6 +14,7 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from corpus_index.files import write_atomic
+from environments.json_lines import line_of, whole_lines
 from environments.questions import Question, QuestionFileError, save_questions
 from rewards.patterns import question_pattern
 from training.generators.base import Attempt, Generator
@@ -90,11 +91,11 @@ def build_questions(
         say(f"going on from {progress}: {len(rounds)} rounds, {_kept(rounds)} questions")
     with progress.open("ab") as file:
         if file.tell() == 0:
-            file.write(_line(plan))
+            file.write(line_of(plan))
         while (hops := _next_hops(rounds, plan)) is not None:
             left = plan.count - _kept(rounds)
             done = _sifted(generator.round(len(rounds), hops), sieve, plan, hops, _kept(rounds), left)
-            file.write(_line(done))
+            file.write(line_of(done))
             file.flush()
             rounds.append(done)
             if done.questions:
@@ -189,16 +190,11 @@ def _report(rounds: Sequence[_Round], plan: BuildPlan) -> BuildReport:
 
 def _resume(progress: Path, plan: BuildPlan) -> list[_Round]:
     """The rounds done so far; a line that a kill cut short is taken off the file."""
-    if not progress.exists():
+    lines = whole_lines(progress)
+    if not lines:
+        progress.unlink(missing_ok=True)
         return []
-    data = progress.read_bytes()
-    whole = data[: data.rfind(b"\n") + 1]
-    if not whole:
-        progress.unlink()
-        return []
-    if len(whole) < len(data):
-        write_atomic(progress, whole)
-    first, *lines = whole.splitlines()
+    first, *lines = lines
     try:
         made = BuildPlan.model_validate_json(first)
         rounds = [_Round.model_validate_json(line) for line in lines]
@@ -211,7 +207,3 @@ def _resume(progress: Path, plan: BuildPlan) -> list[_Round]:
             "over"
         )
     return rounds
-
-
-def _line(record: BaseModel) -> bytes:
-    return record.model_dump_json().encode() + b"\n"

@@ -12,7 +12,7 @@ from corpus_index.document import Document
 from corpus_index.graph import MailPath
 from environments.untrusted import strip_invisible
 from rewards.endpoint import Endpoint
-from rewards.replies import EndpointFault, FaultReason
+from rewards.replies import OF_THE_MODEL, EndpointFault
 from training.generators.base import CannotWrite, Draft
 
 _ASK = """\
@@ -28,8 +28,6 @@ share (see "links"): the reader has to find that.
 - If the mails allow no such question, answer with empty texts.
 
 Reply with a JSON object of two texts: question, answer."""
-_ABOUT_THE_PATH = frozenset({FaultReason.REFUSED, FaultReason.TRUNCATED, FaultReason.BROKEN})
-"""What another path may not meet; all else is the server's trouble."""
 
 
 class Written(BaseModel):
@@ -53,7 +51,7 @@ class EndpointWriter:
         try:
             said = self._endpoint.ask(messages, Written, seed=rng.getrandbits(31))
         except EndpointFault as fault:
-            if fault.reason in _ABOUT_THE_PATH:
+            if fault.reason in OF_THE_MODEL:
                 raise CannotWrite(f"writer_{fault.reason.value}") from fault
             raise
         if not said.question.strip() or not said.answer.strip():
