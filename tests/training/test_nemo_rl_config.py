@@ -11,7 +11,8 @@ from training.batch_plan import BatchPlan, batch_plan
 from training.config_load import ConfigError, dump_config, load_config
 from training.config_policy import SchedulerConfig
 from training.engines.nemo_rl.checkout import checkout, version
-from training.engines.nemo_rl.config import nemo_rl_master_config, torch_schedule
+from training.engines.nemo_rl.config import nemo_rl_master_config
+from training.engines.nemo_rl.schedule import torch_schedule
 from training.engines.optimisation import OptimiserSettings, schedule
 
 BASE = Path(__file__).resolve().parents[2] / "examples" / "configs" / "base.yaml"
