@@ -105,8 +105,15 @@ class SlurmNode:
         return job
 
     def release(self, number: str) -> None:
-        """A requeued job is kept back for two minutes, so that its nodes can be cleaned; here it may start at once."""
-        self.call("scontrol", "update", f"JobId={number}", "StartTime=now", check=False)
+        """A requeued job is kept back for two minutes, so that its nodes can be cleaned; here it starts in seconds."""
+        time.sleep(2.0)  # the node daemon refuses an attempt whose credential is not younger than the last one's end
+
+        def started(job: dict[str, str]) -> bool:
+            if job["JobState"] == "PENDING":  # refused while the last attempt is still being cleared away
+                self.call("scontrol", "update", f"JobId={number}", "StartTime=now", check=False)
+            return job["JobState"] in {"RUNNING", "COMPLETED"}
+
+        self.wait(number, started, seconds=120)
 
     def _start(self) -> None:
         for name in ("state", "spool", "logs"):

@@ -6,8 +6,9 @@
 #   FUTARI_CONTAINER        an image for pyxis, a name or a .sqsh file; empty: bare metal
 #   FUTARI_MOUNTS           further mounts of the container, FROM:TO,FROM:TO (the checkout is mounted where it is)
 #   FUTARI_PYTHON           the Python with the run's packages (default: python in a container, else .venv/bin/python)
-#   FUTARI_OPENSEARCH       empty: the recipe's own corpus.index; start: a node on every machine of the job; or a URL
-#   FUTARI_INDEX            the index there, with FUTARI_OPENSEARCH
+#   NEMO_RL_SOURCE          a checkout of NeMo-RL v0.7.0, for bare metal (the image has one)
+#   FUTARI_OPENSEARCH_URL   what recipes put into corpus.index, where they do (docs/recipes.md)
+#   FUTARI_START_OPENSEARCH 1: a node on every machine of the job; it sets FUTARI_OPENSEARCH_URL
 #   FUTARI_OPENSEARCH_DATA  where started nodes keep their indexes (default: under /tmp, for this job)
 #   FUTARI_OPENSEARCH_HEAP  heap of a started node (default: 4g)
 #   FUTARI_LOG_DIR          logs of the other nodes and of Ray, in JOBID/attempt-N/ (default: runs/slurm of the checkout)

@@ -17,7 +17,8 @@ fail() {
 python=$FUTARI_PYTHON
 command -v "$python" >/dev/null || fail "FUTARI_PYTHON $python: no such program here; name the Python that has the run's packages"
 if [[ $python == */* ]]; then export PATH=${python%/*}:$PATH; fi # for ray, which lies beside it
-export PYTHONUNBUFFERED=1 PYTHONPATH=$FUTARI_ROOT${PYTHONPATH:+:$PYTHONPATH}
+export PYTHONUNBUFFERED=1
+export PYTHONPATH=$FUTARI_ROOT${NEMO_RL_SOURCE:+:$NEMO_RL_SOURCE}${PYTHONPATH:+:$PYTHONPATH}
 cd "$FUTARI_ROOT"
 
 search_port=$((9200 + SLURM_JOB_ID % 300)) # another one for another job on this machine
@@ -25,16 +26,15 @@ search_data=
 ray_port=$((9600 + SLURM_JOB_ID % 300))
 ray_folder=/tmp/futari-ray-$SLURM_JOB_ID
 ray_address=
-ray_process=
+ray_started=
 child=
 
 leave() {
   trap - EXIT
   trap '' TERM
   if [[ -n $child ]]; then kill -TERM "$child" 2>/dev/null || true; fi
-  if [[ -n $ray_process ]]; then
-    kill -TERM "$ray_process" 2>/dev/null || true
-    wait "$ray_process" || true
+  if [[ -n $ray_started ]]; then
+    stop_ray
     cp -rL "$ray_folder/session_latest/logs" "$FUTARI_LOGS/ray-$rank" 2>/dev/null || true
   fi
   if [[ -n $search_data ]]; then "$python" docker/opensearch-jvm/node.py stop --data "$search_data" || true; fi
@@ -62,14 +62,15 @@ wait_for() {
   done
 }
 
-# A node without security serves its own machine only. So each machine has one, at the same address.
+# A node without security serves its own machine only. So each machine has one, at the same address, which recipes take from
+# the environment.
 start_search() {
-  local url
   search_data=${FUTARI_OPENSEARCH_DATA:-/tmp/futari-opensearch-$SLURM_JOB_ID}/${SLURMD_NODENAME:-$HOSTNAME}
   "$python" docker/opensearch-jvm/node.py stop --data "$search_data" 2>/dev/null || true # left by an attempt that was killed
-  url=$("$python" docker/opensearch-jvm/node.py start \
+  FUTARI_OPENSEARCH_URL=$("$python" docker/opensearch-jvm/node.py start \
     --data "$search_data" --port "$search_port" --heap "${FUTARI_OPENSEARCH_HEAP:-4g}" --deadline 300)
-  say "OpenSearch at $url, data in $search_data"
+  export FUTARI_OPENSEARCH_URL
+  say "OpenSearch at $FUTARI_OPENSEARCH_URL, data in $search_data"
 }
 
 head_is_up() { (: >"/dev/tcp/${ray_address%:*}/${ray_address##*:}") 2>/dev/null; }
@@ -79,54 +80,61 @@ head_is_known() {
 }
 
 all_are_here() {
-  "$python" -c 'import sys, ray; ray.init(address="auto", log_to_driver=False, logging_level="ERROR")
-sys.exit(sum(node["Alive"] for node in ray.nodes()) < int(sys.argv[1]))' "$SLURM_JOB_NUM_NODES"
+  RAY_ADDRESS=$ray_address "$python" -c 'import sys, ray; ray.init(address="auto", log_to_driver=False, logging_level="ERROR")
+sys.exit(sum(node["Alive"] for node in ray.nodes()) < int(sys.argv[1]))' "$SLURM_JOB_NUM_NODES" 2>>"$FUTARI_LOGS/ray-$rank.log"
+}
+
+# Not `ray stop`, which would end the Ray of another job on this machine too. All of ours name our folder.
+stop_ray() { pkill -TERM -f "$ray_folder/" || true; }
+
+# up OPTIONS...: Ray gives a node 30 seconds to come up, which a busy machine or a slow disk may need more than once.
+up() {
+  local try
+  ray_started=yes
+  for try in 1 2 3; do
+    if run ray start "$@" --disable-usage-stats >>"$FUTARI_LOGS/ray-$rank.log" 2>&1; then return; fi
+    say "Ray did not start ($try of 3)"
+    stop_ray
+    run sleep 10
+  done
+  fail "Ray does not start on this node; see $FUTARI_LOGS/ray-$rank.log"
 }
 
 start_ray() {
   # Workers' ports lie below the ephemeral range and apart from those that NeMo-RL gives out, 11001 to 28000.
-  local options=(--block --disable-usage-stats --min-worker-port=10002 --max-worker-port=11000)
+  local options=(--min-worker-port=10002 --max-worker-port=11000)
   options+=(--resources="{\"topo_rank\": $((rank + 1))}") # in what order NeMo-RL counts the nodes
   export RAY_ENABLE_UV_RUN_RUNTIME_ENV=0                  # NeMo-RL makes its workers' environments itself
   ulimit -Sn "$(ulimit -Hn)"
-  if ((rank == 0)); then
-    ray_address=$("$python" -c 'import ray; print(ray.util.get_node_ip_address())'):$ray_port
-    ray start --head --node-ip-address="${ray_address%:*}" --port="$ray_port" --dashboard-host=127.0.0.1 \
-      --temp-dir="$ray_folder" "${options[@]}" >"$FUTARI_LOGS/ray-head.log" 2>&1 &
-    ray_process=$!
-    export RAY_ADDRESS=$ray_address
-    echo "$ray_address" >"$FUTARI_LOGS/ray-address.new"
-    mv "$FUTARI_LOGS/ray-address.new" "$FUTARI_LOGS/ray-address"
-    wait_for "Ray on all of $SLURM_JOB_NODELIST" all_are_here
-    say "Ray at $ray_address, $SLURM_JOB_NUM_NODES node(s)"
-  else
+  if ((rank > 0)); then
     wait_for "the Ray head" head_is_known
-    ray start --address="$ray_address" "${options[@]}" &
-    ray_process=$!
+    up --address="$ray_address" "${options[@]}"
+    return
   fi
+  ray_address=$("$python" -c 'import ray; print(ray.util.get_node_ip_address())'):$ray_port
+  up --head --node-ip-address="${ray_address%:*}" --port="$ray_port" --dashboard-host=127.0.0.1 \
+    --temp-dir="$ray_folder" "${options[@]}"
+  echo "$ray_address" >"$FUTARI_LOGS/ray-address.new"
+  mv "$FUTARI_LOGS/ray-address.new" "$FUTARI_LOGS/ray-address"
+  wait_for "Ray on all of $SLURM_JOB_NODELIST" all_are_here
+  export RAY_ADDRESS=$ray_address # where the run finds it
+  say "Ray at $ray_address, $SLURM_JOB_NUM_NODES node(s)"
 }
 
 facts=$("$python" slurm/recipe.py "${arguments[@]}")
-read -r engine nodes <<<"$facts"
+read -r engine nodes gpus <<<"$facts"
 ((SLURM_JOB_NUM_NODES == nodes)) || fail "this recipe runs on $nodes node(s), the job has $SLURM_JOB_NUM_NODES: sbatch --nodes=$nodes"
+given=${SLURM_GPUS_ON_NODE:-$gpus} # Slurm says it where it gives GPUs out
+((given == gpus)) || [[ $engine == local ]] || fail "this recipe runs on $gpus GPUs a node, the job has $given: sbatch --gpus-per-node=$gpus"
 
-if [[ -n ${FUTARI_OPENSEARCH:-} ]]; then
-  [[ -n ${FUTARI_INDEX:-} ]] || fail "FUTARI_INDEX is empty: name the index in FUTARI_OPENSEARCH ($FUTARI_OPENSEARCH), such as mail"
-  if [[ $FUTARI_OPENSEARCH == start ]]; then
-    start_search
-    arguments+=("corpus.index=opensearch:http://127.0.0.1:$search_port/$FUTARI_INDEX")
-    # Task 0's is built by the run; those of the other machines must be there before the first search.
-    if ((rank > 0)); then run "$python" slurm/recipe.py --build-index "${arguments[@]}"; fi
-  else
-    arguments+=("corpus.index=opensearch:$FUTARI_OPENSEARCH/$FUTARI_INDEX")
-  fi
+if [[ -n ${FUTARI_START_OPENSEARCH:-} ]]; then
+  start_search
+  # Task 0's index is built by the run; those of the other machines must be there before the first search.
+  if ((rank > 0)); then run "$python" slurm/recipe.py --build-index "${arguments[@]}"; fi
 fi
 if [[ $engine == nemo_rl ]]; then start_ray; fi
 if ((rank == 0)); then
   run "$python" "$script" "${arguments[@]}"
 else
-  while head_is_up; do # when the head goes, the job is over
-    kill -0 "$ray_process" || fail "Ray has ended on this node; the lines above say why"
-    run sleep 5
-  done
+  while head_is_up; do run sleep 5; done # when the head goes, the job is over
 fi

@@ -1,4 +1,4 @@
-"""What a job has to know of a recipe, from the arguments of the script that it will run: ENGINE NODES.
+"""What a job has to know of a recipe, from the arguments of the script that it will run: ENGINE NODES GPUS-A-NODE.
 
 ``--build-index`` opens the recipe's index instead, or builds it where there is none.
 """
@@ -27,8 +27,9 @@ def main() -> None:
 
         with user_errors():
             open_board(config, print)
-    else:
-        print(config.engine.name, config.cluster.num_nodes if config.engine.name == "nemo_rl" else 1)
+        return
+    cluster, engine = config.cluster, config.engine.name
+    print(engine, cluster.num_nodes if engine == "nemo_rl" else 1, cluster.gpus_per_node)
 
 
 if __name__ == "__main__":

@@ -34,7 +34,7 @@ if [[ $1 == show ]]; then echo "JobId=$3 JobState=$(cat "$PLAY/state") Reason=No
 PYTHON = """\
 #!/usr/bin/env bash
 case $1 in
-  slurm/recipe.py) echo "${FACTS:-local 1}" ;;
+  slurm/recipe.py) echo "${FACTS:-local 1 1}" ;;
   examples/*) printf '%s\\n' "$@" >"$PLAY/run"; trap 'echo killed >"$PLAY/killed"; exit 143' TERM
     touch "$PLAY/started"; eval "${PLAYED:-true}" ;;
   *) echo "$@" >>"$PLAY/other"; echo http://127.0.0.1:9242 ;;
@@ -150,30 +150,35 @@ def test_a_container_sees_the_checkout_and_what_is_mounted(play: Play) -> None:
     assert f"--container-workdir={ROOT}" in called
 
 
-def test_the_recipe_and_the_job_must_agree_on_nodes(play: Play) -> None:
-    said = play.said(SLURM / "selfplay.sbatch", "--config", QUICKSTART, FACTS="nemo_rl 2", code=2)
+def test_the_recipe_and_the_job_must_agree_on_nodes_and_gpus(play: Play) -> None:
+    asked = (SLURM / "selfplay.sbatch", "--config", QUICKSTART)
+    said = play.said(*asked, FACTS="nemo_rl 2 8", code=2)
     assert "this recipe runs on 2 node(s), the job has 1: sbatch --nodes=2" in said
+    said = play.said(*asked, FACTS="nemo_rl 1 8", SLURM_GPUS_ON_NODE="4", code=2)
+    assert "this recipe runs on 8 GPUs a node, the job has 4: sbatch --gpus-per-node=8" in said
     assert play.lines("run") == []
+    play.said(*asked, FACTS="local 1 8", SLURM_GPUS_ON_NODE="4")
+    assert play.lines("run") != []
 
 
-def test_an_index_is_searched_where_the_settings_say(play: Play) -> None:
+def test_a_job_that_asks_for_it_has_an_opensearch_of_its_own(play: Play) -> None:
     script, asked = SLURM / "selfplay.sbatch", ("--config", QUICKSTART)
-    play.said(script, *asked, FUTARI_OPENSEARCH="https://search:9200", FUTARI_INDEX="mail")
-    assert play.lines("run")[-1] == "corpus.index=opensearch:https://search:9200/mail"
+    tell = 'echo "$FUTARI_OPENSEARCH_URL" >"$PLAY/url"'
+    play.said(script, *asked, PLAYED=tell, FUTARI_OPENSEARCH_URL="https://search:9200")
+    assert play.lines("url") == ["https://search:9200"]
     assert play.lines("other") == []
-    play.said(script, *asked, FUTARI_OPENSEARCH="start", FUTARI_INDEX="mail")
-    assert play.lines("run")[-1] == "corpus.index=opensearch:http://127.0.0.1:9242/mail"
+    play.said(script, *asked, PLAYED=tell, FUTARI_START_OPENSEARCH="1")
+    assert play.lines("url") == ["http://127.0.0.1:9242"]
     # One that a killed attempt has left goes first; ours goes with the job.
     node, data = "docker/opensearch-jvm/node.py", "--data /tmp/futari-opensearch-42/n1"
     start = f"{node} start {data} --port 9242 --heap 4g --deadline 300"
     assert play.lines("other") == [f"{node} stop {data}", start, f"{node} stop {data}"]
-    assert "FUTARI_INDEX is empty" in play.said(script, *asked, FUTARI_OPENSEARCH="start", code=2)
 
 
 LOCAL, CLUSTER = ("cluster.num_nodes=4",), ("engine.name=nemo_rl", "engine.device=auto", "cluster.num_nodes=2")
 
 
-@pytest.mark.parametrize(("overrides", "facts"), [(LOCAL, "local 1"), (CLUSTER, "nemo_rl 2")])
+@pytest.mark.parametrize(("overrides", "facts"), [(LOCAL, "local 1 1"), (CLUSTER, "nemo_rl 2 1")])
 def test_the_facts_of_a_recipe(
     overrides: tuple[str, ...], facts: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -16,11 +16,12 @@ from slurm_node import SlurmNode, missing
 pytestmark = pytest.mark.skipif(
     bool(missing()), reason=f"no Slurm here ({', '.join(missing())}); Debian: apt-get install slurm-wlm munge"
 )
+SECONDS = 120.0  # on a busy machine; a few on an idle one
 # Stands for Python: each attempt at the run counts itself, and only the third one ends.
 PYTHON = """\
 #!/usr/bin/env bash
 case $1 in
-  slurm/recipe.py) echo local 1 ;;
+  slurm/recipe.py) echo local 1 1 ;;
   *) echo "attempt" >>"$PLAY/attempts"; [[ $(wc -l <"$PLAY/attempts") -ge ${LAST:-3} ]] || sleep 60 ;;
 esac
 """
@@ -49,16 +50,16 @@ def attempts(folder: Path) -> int:
 
 def test_preempted_and_warned_it_comes_back_and_ends(slurm: SlurmNode, tmp_path: Path) -> None:
     job = submit(slurm, tmp_path)
-    slurm.wait(job, lambda _: attempts(tmp_path) == 1, seconds=30)
+    slurm.wait(job, lambda _: attempts(tmp_path) == 1, seconds=SECONDS)
     urgent = slurm.submit("--partition=urgent", "--exclusive", "--output=/dev/null", "--wrap=true")
-    slurm.wait(job, lambda now: now["Restarts"] == "1", seconds=30)
-    slurm.wait(urgent, lambda now: now["JobState"] == "COMPLETED", seconds=30)
+    slurm.wait(job, lambda now: now["Restarts"] == "1", seconds=SECONDS)
+    slurm.wait(urgent, lambda now: now["JobState"] == "COMPLETED", seconds=SECONDS)
     slurm.release(job)
-    slurm.wait(job, lambda _: attempts(tmp_path) == 2, seconds=30)
+    slurm.wait(job, lambda _: attempts(tmp_path) == 2, seconds=SECONDS)
     slurm.call("scancel", "--batch", "--signal=USR1", job)
-    slurm.wait(job, lambda now: now["Restarts"] == "2", seconds=30)
+    slurm.wait(job, lambda now: now["Restarts"] == "2", seconds=SECONDS)
     slurm.release(job)
-    ended = slurm.wait(job, lambda now: now["JobState"] == "COMPLETED", seconds=30)
+    ended = slurm.wait(job, lambda now: now["JobState"] == "COMPLETED", seconds=SECONDS)
     assert (ended["Restarts"], ended["ExitCode"]) == ("2", "0:0")
     log = (tmp_path / "log").read_text(encoding="utf-8")
     assert [f"attempt {number} on" in log for number in (1, 2, 3, 4)] == [True, True, True, False]
@@ -67,11 +68,11 @@ def test_preempted_and_warned_it_comes_back_and_ends(slurm: SlurmNode, tmp_path:
 
 def test_cancelled_by_its_user_it_does_not_come_back(slurm: SlurmNode, tmp_path: Path) -> None:
     job = submit(slurm, tmp_path)
-    slurm.wait(job, lambda _: attempts(tmp_path) == 1, seconds=30)
+    slurm.wait(job, lambda _: attempts(tmp_path) == 1, seconds=SECONDS)
     slurm.call("scancel", job)
-    ended = slurm.wait(job, lambda now: "CANCELLED" in now["JobState"], seconds=30)
+    ended = slurm.wait(job, lambda now: "CANCELLED" in now["JobState"], seconds=SECONDS)
     assert ended["Restarts"] == "0"
     # A next job gets the node, so the first has left it for good.
     after = submit(slurm, tmp_path, LAST="2")
-    slurm.wait(after, lambda now: now["JobState"] == "COMPLETED", seconds=30)
+    slurm.wait(after, lambda now: now["JobState"] == "COMPLETED", seconds=SECONDS)
     assert slurm.job(job)["Restarts"] == "0"
