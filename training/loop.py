@@ -12,6 +12,7 @@ from corpus_index.backends import open_memory_index
 from corpus_index.sources.company import Company, CompanySpec
 from environments.trajectory import Trajectory
 from rewards.judge import Judge
+from training.ahead import RolloutsAhead
 from training.checkpoint import Checkpoint, CheckpointManager
 from training.config import Config
 from training.diagnosis import FILE, diagnosis
@@ -60,9 +61,11 @@ def run(players: Players, board: Board, judge: Judge, log: RunLog, *, validate: 
         memory = judged(found, players, manager, log)
     metric = found.metric if found else None
     state = LoopState.load(config, memory)
+    ahead = rollouts_ahead(players, board, judge)
+    validate = validate if ahead is None else ahead.alone(validate)
     for step in range((found.step if found else 0) + 1, config.grpo.max_num_steps + 1):
         try:
-            report = train_step(engine, board, judge, state.curriculum.applied(config), step, state)
+            report = train_step(engine, board, judge, state.curriculum.applied(config), step, state, ahead)
         except FaultStop as stop:
             if config.checkpointing.enabled:
                 keep_step(step - 1, manager, players, state, metric)
@@ -91,6 +94,15 @@ def run(players: Players, board: Board, judge: Judge, log: RunLog, *, validate: 
             )
     if config.grpo.max_num_steps:  # a run of 0 steps has measured its start above
         benchmark(config.grpo.max_num_steps, config.selfplay.mode)
+
+
+def rollouts_ahead(players: Players, board: Board, judge: Judge) -> RolloutsAhead | None:
+    """``grpo.async_grpo``; None where rollouts and training take turns."""
+    settings = players.config.grpo
+    if not settings.async_grpo.enabled:
+        return None
+    age = settings.async_grpo.max_trajectory_age_steps
+    return RolloutsAhead(players.engine, board, judge, max_age=age, last_step=settings.max_num_steps)
 
 
 def start(players: Players, log: RunLog, begin: Restart | None, benchmark: Benchmark) -> str:

@@ -46,6 +46,11 @@ class Clock:
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = {}
+        self.aside: dict[str, float] = {}
+        """What went on at the same time elsewhere, and is no part of the whole."""
+
+    def beside(self, prefix: str, other: Clock) -> None:
+        self.aside |= {f"{prefix}/{name}": seconds for name, seconds in other.seconds.items()}
 
     @contextmanager
     def __call__(self, name: str) -> Generator[None]:

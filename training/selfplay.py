@@ -15,6 +15,7 @@ from environments.trajectory import Trajectory
 from rewards.breakdown import RewardBreakdown
 from rewards.judge import Judge, RuleJudge
 from training.advantages import group_advantages
+from training.ahead import RolloutsAhead
 from training.balance import TokenBalance, age_metrics, ages, beyond_age
 from training.config import Config
 from training.engines.base import Engine, Weighted
@@ -55,18 +56,31 @@ class Pay:
 
 
 def train_step(
-    engine: Engine, board: Board, judge: Judge, config: Config, step: int, state: LoopState | None = None
+    engine: Engine,
+    board: Board,
+    judge: Judge,
+    config: Config,
+    step: int,
+    state: LoopState | None = None,
+    ahead: RolloutsAhead | None = None,
 ) -> StepReport:
     """All draws come from ``grpo.seed``, ``step`` and ``state``, so a resumed run repeats the unbroken one.
 
     ``state`` is what earlier steps left (None: nothing); this step's questions join it once nothing can fail any more.
+    ``ahead`` has played the step already, or is about to; None: it is played here.
 
     Raises FaultStop, with the weights as they were, where the index failed too many rollouts and ``env.on_faults`` says
     to stop.
     """
     state = LoopState.load(config, {}) if state is None else state
     faults, clock = FaultWatch(config.env), Clock()
-    played = play(engine, board, judge, config, step, state.pool, faults, clock)
+    if ahead is None:
+        played = play(engine, board, judge, config, step, state.pool, faults, clock)
+    else:
+        with clock("wait"):
+            done = ahead.take(step, config, state.pool)
+        played, faults = done.played, done.faults
+        clock.beside("ahead", done.clock)
     with clock("reward"):
         pay = _pay(played, judge, config, state, faults)
         advantages = _advantages(played.trajectories, pay.all, config)
@@ -91,7 +105,7 @@ def train_step(
         trajectory_record(t, p, advantages[i] if i in kept else None)
         for i, (t, p) in enumerate(zip(played.trajectories, pay.all, strict=True))
     ]
-    seconds = clock.seconds | {"total": sum(clock.seconds.values())}
+    seconds = clock.seconds | {"total": sum(clock.seconds.values())} | clock.aside
     return StepReport(metrics, seconds, samples, faults.summary())
 
 

@@ -147,4 +147,4 @@ def test_a_self_play_step(game: Game) -> None:
     assert report.metrics["faults/rollouts"] == 0
     assert {sample["role"] for sample in report.samples} >= {Role.PROPOSER.value}
     assert report.metrics["tokens/proposer"] > 0
-    assert any(prefix == "rollout" and "avg_turns_per_sample" in line for _, prefix, line in cluster.board.lines)
+    assert any(prefix == "rollout" and "avg_turns_per_sample" in line for _, prefix, line in cluster.dashboard.lines)

@@ -213,7 +213,7 @@ class WorkerGeneration(TinyGeneration):
 
 
 @dataclass
-class Board:
+class Lines:
     """Keeps what NeMo-RL's logger would be told: step, prefix, metrics."""
 
     lines: list[tuple[int, str, dict[str, Any]]] = field(default_factory=list)
@@ -233,7 +233,7 @@ class TinyCluster:
     shards: int = 1
     divisible_by: int = 1
     built: list[Start] = field(default_factory=list)
-    board: Board = field(default_factory=Board)
+    dashboard: Lines = field(default_factory=Lines)
 
     def master(self) -> Mapping[str, Any]:
         """The keys of NeMo-RL's config that the engine reads."""
@@ -273,4 +273,4 @@ class TinyCluster:
             config=self.config,
             noise=self.noise,
         )
-        return Pieces(policy, generation, self.master(), self.board)
+        return Pieces(policy, generation, self.master(), self.dashboard)

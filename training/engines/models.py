@@ -87,8 +87,12 @@ def load_policy(policy: PolicyConfig, *, device: torch.device, seed: int) -> Pol
 def model_sampling(model: PreTrainedModel) -> dict[str, float]:
     """The sampling fields that the model's own generation config sets: what an engine that asks it would fall back to
     for every field that a request leaves out."""
-    own = getattr(model, "generation_config", None)
-    values = {name: getattr(own, name, None) for name in SAMPLING_FIELDS}
+    return sampling_fields(getattr(model, "generation_config", None))
+
+
+def sampling_fields(generation_config: object) -> dict[str, float]:
+    """Those that it sets."""
+    values = {name: getattr(generation_config, name, None) for name in SAMPLING_FIELDS}
     return {name: value for name, value in values.items() if isinstance(value, int | float)}
 
 

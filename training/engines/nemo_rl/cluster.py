@@ -6,12 +6,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
+from transformers import GenerationConfig
+
 from corpus_index.backends.embedded import MEMORY_LOCATOR
 from corpus_index.scope import MailScope
 from environments.chat_format import ChatFormat
 from environments.episode import Episode, EpisodeSettings
 from training.config import Config
 from training.config_load import plain_tree
+from training.engines.models import sampling_fields
 from training.engines.nemo_rl.config import nemo_rl_master_config
 from training.engines.nemo_rl.engine import NemoRlEngine
 from training.engines.nemo_rl.pieces import Pieces, Start
@@ -54,8 +57,8 @@ class Cluster:
             return make_policy(**kwargs | {name: path and str(path) for name, path in paths.items()})
 
         made = library.setup(master, tokenizer, self._prompts(), None, policy_factory=policy_from_start)
-        policy, generation, board, master = made[0], made[1], made[7], made[10]
-        return Pieces(policy, generation, master.model_dump(), board)
+        policy, generation, clusters, dashboard, master = (made[place] for place in (0, 1, 3, 7, 10))
+        return Pieces(policy, generation, master.model_dump(), dashboard, tuple(clusters))
 
     def _prompts(self) -> Sequence[int]:
         """NeMo-RL counts a run's steps by a data loader: this one has their number and is never read."""
@@ -153,4 +156,15 @@ def make_engine(config: Config, chat: ChatFormat, episode: Episode) -> NemoRlEng
         # Evaluation plays on corpora of its own, which no scope of the training corpus limits.
         return start_actor(env_section(config, wanted, config.scope if wanted is episode else MailScope()))
 
-    return NemoRlEngine(config, chat, episode, assemble=Cluster(config, chat).assemble, start_actor=actor_for)
+    return NemoRlEngine(
+        config, chat, episode, assemble=Cluster(config, chat).assemble, start_actor=actor_for,
+        model_file=own_sampling(config.policy.model_name),
+    )  # fmt: skip
+
+
+def own_sampling(model_name: str) -> dict[str, float]:
+    """Empty for a model without a generation config, or one that cannot be reached from here."""
+    try:
+        return sampling_fields(GenerationConfig.from_pretrained(model_name))
+    except OSError:
+        return {}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from threading import RLock
 from typing import Any
 
 import torch
@@ -33,14 +34,25 @@ class NemoRlEngine:
     """The cluster is built at the first need of it, from the checkpoint that was loaded before, if one was: its workers
     read a checkpoint only while they start. ``episode`` may be replaced between rollouts by one over another index that
     an actor can open.
+
+    Rollouts may run in another thread than everything else (``training.ahead``), where generation has GPUs of its own.
     """
 
     def __init__(
-        self, config: Config, chat: ChatFormat, episode: Episode, *, assemble: Assemble, start_actor: StartActor
+        self,
+        config: Config,
+        chat: ChatFormat,
+        episode: Episode,
+        *,
+        assemble: Assemble,
+        start_actor: StartActor,
+        model_file: Mapping[str, float] | None = None,
     ) -> None:
+        """``model_file``: the sampling fields of the model's own generation config, which no rollout follows."""
         self.episode = episode
         self._config = config
         self._assemble = assemble
+        self._model_file = dict(model_file or {})
         limits = RolloutLimits(
             max_seq_len=config.policy.max_total_sequence_length, max_rollout_turns=config.grpo.max_rollout_turns
         )
@@ -53,6 +65,8 @@ class NemoRlEngine:
         self._syncs = 0
         self._awake = False
         self._recomputed: dict[str, list[float]] = {}
+        self._training = RLock()
+        """Held by whoever uses the training side: weights are not carried over in the middle of an update."""
 
     @property
     def policy_version(self) -> int:
@@ -61,9 +75,10 @@ class NemoRlEngine:
 
     @property
     def pieces(self) -> Pieces:
-        if self._built is None:
-            self._built = self._assemble(self._start)
-        return self._built
+        with self._training:
+            if self._built is None:
+                self._built = self._assemble(self._start)
+            return self._built
 
     def effective_sampling(self, asked: Sampling) -> EffectiveSampling:
         """What the recipe's ``policy.generation`` says, whatever is ``asked``: a NeMo-RL generation has no request of
@@ -74,6 +89,7 @@ class NemoRlEngine:
             training_temperature=generation.temperature,
             top_p=generation.top_p,
             top_k=None if generation.top_k == -1 else generation.top_k,
+            model_file=self._model_file,
         )
 
     def rollout(self, tasks: Sequence[Task], sampling: Sampling) -> list[Trajectory]:
@@ -86,8 +102,8 @@ class NemoRlEngine:
         rollout = self._roller.roll(
             pieces, self.episode, tasks, greedy=sampling.greedy, policy_version=self._generation_version or 0
         )
-        if pieces.board is not None:
-            pieces.board.log_metrics(dict(rollout.metrics), self._version, prefix="rollout")
+        if pieces.dashboard is not None:
+            pieces.dashboard.log_metrics(dict(rollout.metrics), self._version, prefix="rollout")
         return rollout.trajectories
 
     def logprobs(self, trajectories: Sequence[Trajectory]) -> list[list[float]]:
@@ -96,7 +112,8 @@ class NemoRlEngine:
         pieces = self.pieces
         rows = fill_up([range(len(trajectories))], [len(t.token_ids) for t in trajectories], pieces.layout.rows)
         columns = token_columns(trajectories, rows, pieces.layout)
-        found = rows_of(self._forward(pieces, columns), trajectories, rows)
+        with self._training:
+            found = rows_of(self._forward(pieces, columns), trajectories, rows)
         self._recomputed = {t.uid: values for t, values in zip(trajectories, found, strict=True)}
         return found
 
@@ -113,11 +130,12 @@ class NemoRlEngine:
         rows = fill_up(steps, [len(t.token_ids) for t in trajectories], pieces.layout.rows)
         columns = token_columns(trajectories, rows, pieces.layout)
         columns |= update_columns(batch, rows, columns["input_ids"].shape[1])
-        columns["prev_logprobs"] = self._previous(pieces, trajectories, rows, columns)
-        columns["reference_policy_logprobs"] = self._reference(pieces, columns, loss)
-        results = self._train(pieces, columns, loss, rows.global_batch)
-        self._version += 1
-        self._recomputed = {}
+        with self._training:
+            columns["prev_logprobs"] = self._previous(pieces, trajectories, rows, columns)
+            columns["reference_policy_logprobs"] = self._reference(pieces, columns, loss)
+            results = self._train(pieces, columns, loss, rows.global_batch)
+            self._version += 1
+            self._recomputed = {}
         return update_metrics(results, len(steps), loss) | {
             "optimizer_steps": float(len(steps)),
             "trained_tokens": float(sum(trajectory.sampled_tokens for trajectory in trajectories)),
@@ -133,17 +151,23 @@ class NemoRlEngine:
         )
 
     def sync_weights(self) -> None:
-        """After each step. Weights are carried over at the next rollout, once ``engine.sync_every`` steps have gone."""
+        """After each step. Weights are carried over at the next rollout, once ``engine.sync_every`` steps have gone;
+        with ``grpo.async_grpo.in_flight_weight_updates`` at once, to episodes that are under way too."""
         self._syncs += 1
+        ahead = self._config.grpo.async_grpo
+        if ahead.enabled and ahead.in_flight_weight_updates and self._generation_version not in (None, self._version):
+            self._carry_over(self.pieces)
+            if ahead.recompute_kv_cache_after_weight_updates:
+                self.pieces.generation.invalidate_kv_cache()
 
     def save(self, path: Path) -> None:
         """A Hugging Face folder where the backend writes consolidated weights (``checkpointing.save_consolidated``),
         with NeMo-RL's own checkpoint in ``weights``, ``optimizer`` and ``tokenizer`` beside it."""
         pieces = self.pieces
-        self._sleep(pieces)
-        pieces.policy.prepare_for_training()
         checkpointing = pieces.master["checkpointing"]
-        with whole_folder(path) as folder:
+        with self._training, whole_folder(path) as folder:
+            self._clear_for_training(pieces)
+            pieces.policy.prepare_for_training()
             pieces.policy.save_checkpoint(
                 weights_path=str(folder / WEIGHTS),
                 optimizer_path=str(folder / OPTIMIZER) if checkpointing["save_optimizer"] else None,
@@ -182,17 +206,12 @@ class NemoRlEngine:
 
     def log_metrics(self, step: int, phase: str, metrics: Mapping[str, float]) -> None:
         """The loop's own numbers, beside NeMo-RL's, on the boards of its logger."""
-        if self._built is not None and self._built.board is not None:
-            self._built.board.log_metrics(dict(metrics), step, prefix=phase)
-
-    def close(self) -> None:
-        """Give the GPUs back. The engine may be used again: it is then built anew."""
-        self._rebuild(self._start)
+        if self._built is not None and self._built.dashboard is not None:
+            self._built.dashboard.log_metrics(dict(metrics), step, prefix=phase)
 
     def _rebuild(self, start: Start) -> None:
         if self._built is not None:
-            self._built.generation.shutdown()
-            self._built.policy.shutdown()
+            self._built.shut_down()
         self._built, self._start = None, start
         self._generation_version, self._awake, self._recomputed = None, False, {}
 
@@ -209,23 +228,34 @@ class NemoRlEngine:
         """Generation with weights as new as they must be."""
         due = self._syncs % self._config.engine.sync_every == 0 or not may_lag
         if self._generation_version is None or (due and self._generation_version != self._version):
-            self._sleep(pieces)
-            refit(pieces)
-            self._generation_version = self._version
+            self._finish(pieces)  # what its caches hold is of the old weights
+            self._carry_over(pieces)
         elif not self._awake:
             if pieces.colocated:
                 pieces.policy.offload_after_refit()
-            pieces.generation.prepare_for_generation()
+            if not pieces.generation.prepare_for_generation():
+                raise RuntimeError("NeMo-RL's generation could not be woken up; what it printed above says why")
         self._awake = True
 
-    def _sleep(self, pieces: Pieces) -> None:
-        """Both phases of a step find generation awake; it gives its memory back only when training needs it."""
+    def _carry_over(self, pieces: Pieces) -> None:
+        with self._training:
+            refit(pieces)
+            self._generation_version = self._version
+
+    def _finish(self, pieces: Pieces) -> None:
         if self._awake:
-            pieces.generation.finish_generation()
             self._awake = False
+            if not pieces.generation.finish_generation():
+                raise RuntimeError("NeMo-RL's generation could not be put to sleep; what it printed above says why")
+
+    def _clear_for_training(self, pieces: Pieces) -> None:
+        """On shared GPUs both phases of a step find generation awake; it gives its memory back where training needs
+        it."""
+        if pieces.colocated:
+            self._finish(pieces)
 
     def _forward(self, pieces: Pieces, columns: Columns) -> Tensor:
-        self._sleep(pieces)
+        self._clear_for_training(pieces)
         pieces.policy.prepare_for_lp_inference()
         return pieces.policy.get_logprobs(batched({name: columns[name] for name in _LOGPROB_COLUMNS}))["logprobs"]
 
@@ -242,7 +272,7 @@ class NemoRlEngine:
     def _reference(self, pieces: Pieces, columns: Columns, loss: LossConfig) -> Tensor:
         if loss.reference_policy_kl_penalty == 0:
             return torch.zeros_like(columns["generation_logprobs"])
-        self._sleep(pieces)
+        self._clear_for_training(pieces)
         pieces.policy.prepare_for_lp_inference()
         data = batched({name: columns[name] for name in _LOGPROB_COLUMNS})
         return pieces.policy.get_reference_policy_logprobs(data)["reference_logprobs"]
@@ -251,6 +281,6 @@ class NemoRlEngine:
         # The loss is NeMo-RL's class: it can be imported only where NeMo-RL is.
         from training.engines.nemo_rl.loss import RoleLossFn
 
-        self._sleep(pieces)
+        self._clear_for_training(pieces)
         pieces.policy.prepare_for_training()
         return pieces.policy.train(batched(columns), RoleLossFn(loss), gbs=global_batch)

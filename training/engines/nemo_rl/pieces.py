@@ -49,23 +49,38 @@ class GenerationSide(Protocol):
 
     def finish_generation(self) -> bool: ...
 
+    def invalidate_kv_cache(self) -> bool: ...
+
     def shutdown(self) -> bool: ...
 
 
-class Board(Protocol):
+class Dashboard(Protocol):
     """NeMo-RL's ``Logger``."""
 
     def log_metrics(self, metrics: dict[str, Any], step: int, prefix: str | None = "") -> None: ...
 
 
+class PlacementGroups(Protocol):
+    """NeMo-RL's ``RayVirtualCluster``."""
+
+    def shutdown(self) -> bool: ...
+
+
 @dataclass(frozen=True, slots=True)
 class Pieces:
-    """One built cluster. ``master`` is NeMo-RL's resolved config by section; ``board`` None: no logger."""
+    """One built cluster. ``master`` is NeMo-RL's resolved config by section; ``dashboard`` None: no logger. Two sides
+    on the same GPUs have one of the ``clusters`` twice."""
 
     policy: TrainingSide
     generation: GenerationSide
     master: Mapping[str, Any]
-    board: Board | None = None
+    dashboard: Dashboard | None = None
+    clusters: tuple[PlacementGroups, ...] = ()
+
+    def shut_down(self) -> None:
+        """Give the GPUs back."""
+        for part in (self.generation, self.policy, *self.clusters):
+            part.shutdown()
 
     @property
     def colocated(self) -> bool:
