@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from stand_in_checkout import make_checkout
 from torch.optim import lr_scheduler
 
 from training.batch_plan import BatchPlan, batch_plan
@@ -16,37 +17,15 @@ from training.engines.nemo_rl.schedule import torch_schedule
 from training.engines.optimisation import OptimiserSettings, schedule
 
 BASE = Path(__file__).resolve().parents[2] / "examples" / "configs" / "base.yaml"
-DEFAULTS = """
-grpo: {num_prompts_per_step: 32, batch_multiplier: 1, reward_shaping: {limit: "${policy.max_total_sequence_length}"}}
-loss_fn: {use_kl_in_reward: false}
-policy:
-  model_name: of-another-task
-  train_micro_batch_size: 4
-  tokenizer: {name: "${policy.model_name}", chat_template_kwargs: null}
-  dtensor_cfg: {enabled: true, tensor_parallel_size: 1, automodel_kwargs: {}}
-  sequence_packing: {enabled: true, train_mb_tokens: "${mul:${policy.max_total_sequence_length}, 4}"}
-  optimizer: {name: torch.optim.AdamW, kwargs: {lr: 5.0e-6, fused: false}}
-  generation: {top_k: 50, colocated: {enabled: true, resources: {gpus_per_node: null}}, vllm_kwargs: {}}
-data: {train: {dataset_name: OpenMathInstruct-2, split_validation_size: 0.05}, default: {env_name: math}}
-env: {math: {num_workers: 8}}
-checkpointing: {save_consolidated: false}
-logger: {monitor_gpus: true}
-"""
-
 Master = Callable[..., dict[str, object]]
 
 
 @pytest.fixture
 def source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The parts of a checkout that configuration reads."""
-    (tmp_path / "nemo_rl").mkdir()
-    (tmp_path / "nemo_rl" / "package_info.py").write_text('MAJOR = 0\nMINOR = 7\nPATCH = 0\nPRE_RELEASE = ""\n')
-    configs = tmp_path / "examples" / "configs"
-    configs.mkdir(parents=True)
-    (configs / "grpo_math_1B.yaml").write_text(DEFAULTS)
-    monkeypatch.setenv("NEMO_RL_SOURCE", str(tmp_path))
+    folder = make_checkout(tmp_path / "nemo-rl")
+    monkeypatch.setenv("NEMO_RL_SOURCE", str(folder))
     monkeypatch.delenv("NEMO_RL_HOME", raising=False)
-    return tmp_path
+    return folder
 
 
 @pytest.fixture
@@ -76,7 +55,7 @@ def at(tree: object, path: str) -> object:
         ("policy.model_name=other", "policy.tokenizer.name", "other"),
         ("policy.tokenizer.name=mine", "policy.tokenizer.name", "mine"),
         ("policy.generation.top_k=-1", "policy.generation.top_k", None),
-        ("policy.max_total_sequence_length=4096", "grpo.reward_shaping.limit", 4096),
+        ("policy.max_total_sequence_length=4096", "grpo.reward_shaping.max_response_length", 4096),
         ("policy.max_total_sequence_length=4096", "policy.sequence_packing.train_mb_tokens", 16384),
         ("cluster.gpus_per_node=4", "cluster.gpus_per_node", 4),
         ("checkpointing.keep_top_k=null", "checkpointing.keep_top_k", 101),

@@ -17,6 +17,7 @@ from training.config_load import plain_tree
 from training.engines.models import sampling_fields
 from training.engines.nemo_rl.config import nemo_rl_master_config
 from training.engines.nemo_rl.engine import NemoRlEngine
+from training.engines.nemo_rl.limits import refusals
 from training.engines.nemo_rl.pieces import Pieces, Start
 
 
@@ -73,6 +74,8 @@ def training_tree(config: Config, start: Start, end_of_turn_ids: Sequence[int]) 
     """
     refuse_for_cluster(config)
     tree = nemo_rl_master_config(config)
+    if found := refusals(config, tree):
+        raise ValueError("engine.name nemo_rl: " + "; ".join(found))
     tree["grpo"] |= {"val_period": 0, "val_at_start": False, "val_at_end": False}
     # Checked against NeMo-RL's own count of prompts, which a self-play batch has not.
     tree["loss_fn"]["force_on_policy_ratio"] = False

@@ -113,7 +113,7 @@ def _parallelism(master: Mapping[str, Any], shape: Layout) -> dict[str, bool]:
     dtensor, megatron = policy["dtensor_cfg"], policy["megatron_cfg"]
     on_dtensor = shape.backend == "dtensor"
     lora = dtensor.get("lora_cfg", {})
-    packed = policy["sequence_packing"]["enabled"]
+    packed, rows = policy["sequence_packing"]["enabled"], policy["train_micro_batch_size"]
     return {
         "dtensor_cfg and megatron_cfg are both on, or both off: exactly one backend trains": (
             bool(dtensor["enabled"]) == bool(megatron["enabled"])
@@ -124,7 +124,7 @@ def _parallelism(master: Mapping[str, Any], shape: Layout) -> dict[str, bool]:
         ),
         f"tensor parallelism of {shape.tensor} with micro-batches of other sizes for training and log-probs: the two "
         "passes differ in rounding, and every ratio with them; make logprob_batch_size equal train_micro_batch_size": (
-            shape.tensor >= 4 and policy["logprob_batch_size"] != policy["train_micro_batch_size"]
+            shape.tensor >= 4 and policy.get("logprob_batch_size", rows) != rows
         ),
         "context parallelism of DTensor with sequence packing: NeMo-RL refuses it; turn packing off or use Megatron": (
             on_dtensor and shape.context > 1 and packed

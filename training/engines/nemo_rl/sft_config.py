@@ -14,7 +14,10 @@ from training.engines.nemo_rl.schedule import megatron_schedule, torch_schedule
 _SECTIONS = ("sft", "policy", "data", "logger", "checkpointing", "cluster")
 _CHAT_ROWS = {"dataset_name": "openai_format", "chat_key": "messages", "use_preserving_dataset": True}
 _PRESET: Tree = {
-    "policy": {"tokenizer": {"chat_template": "default"}},  # the model's own, not the file's
+    "policy": {
+        "tokenizer": {"chat_template": "default"},  # the model's own, not the file's
+        "sequence_packing": {"enabled": False},
+    },
     "data": {
         # The template writes every token. A turn's header belongs to what comes before it, as in rollouts.
         "add_bos": False,
