@@ -119,8 +119,13 @@ class ChatFormat:
     def observation_ids(self, text: str, *, ended: bool) -> list[int]:
         """The ids between the last sampled one and the next turn: the assistant turn closed, the tool turn, the next
         turn opened. ``ended`` says that the last sampled id is ``end_of_turn_id``, which is then not repeated."""
+        close, content, reopen = self.observation_parts(text, ended=ended)
+        return [*close, *content, *reopen]
+
+    def observation_parts(self, text: str, *, ended: bool) -> tuple[list[int], list[int], list[int]]:
+        """``observation_ids`` in three: the template's glue, the text, glue again."""
         close = self._close_ids[1:] if ended else self._close_ids
-        return [*close, *self._content.encode(text), *self._reopen_ids]
+        return close, self._content.encode(text), self._reopen_ids
 
     def content_ids(self, text: str) -> list[int]:
         """Text as the policy could have sampled it in pieces of plain text: no special tokens. For mail contents."""

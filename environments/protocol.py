@@ -25,7 +25,7 @@ __all__ = [
 SUBMIT = "submit"
 MAX_DEPTH = 16  # nesting of a call's JSON; a bool query needs 4
 
-_OPEN, _CLOSE = "<tool_call>", "</tool_call>"
+CALL_TAG, _CLOSE = "<tool_call>", "</tool_call>"
 _THINK, _END_THINK = "<think>", "</think>"
 
 
@@ -55,7 +55,7 @@ def render_call(name: str, arguments: dict[str, Any]) -> str:
     call = json.dumps({"name": name, "arguments": arguments}, ensure_ascii=False, allow_nan=False)
     # A quoted end of a thought would end one that the prompt may have opened, and the call with it.
     call = call.replace(_END_THINK, "\\u003c" + _END_THINK[1:])
-    return f"{_OPEN}\n{call}\n{_CLOSE}"
+    return f"{CALL_TAG}\n{call}\n{_CLOSE}"
 
 
 def render_turn(call: str, *, reasoning: str = "", content: str = "") -> str:
@@ -87,7 +87,7 @@ def parse(text: str) -> Action:
     if at < 0:
         return Malformed("no tool call: end the turn with one tool call", _thought(text))
     thought = _thought(text[:at])
-    body = at + len(_OPEN)
+    body = at + len(CALL_TAG)
     try:
         value, end = _decode(text, body)
     except _BadCall as bad:
@@ -104,7 +104,7 @@ def parse(text: str) -> Action:
 def _find_call(text: str, start: int) -> int | None:
     """Index of the next call outside a thought, -1 without one, None where a thought never ends."""
     while True:
-        call = text.find(_OPEN, start)
+        call = text.find(CALL_TAG, start)
         think = text.find(_THINK, start)
         if think < 0 or 0 <= call < think:
             return call

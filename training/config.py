@@ -10,7 +10,6 @@ from pydantic import Field, field_validator, model_validator
 
 from corpus_index.cleaning import CleaningOptions
 from corpus_index.scope import MailScope
-from corpus_index.sources.company_words import RELATIONS
 from environments.episode import EpisodeSettings
 from environments.tools import ToolSettings
 from rewards.answers import MatchSettings
@@ -23,7 +22,6 @@ from training.config_base import (
     HopShares,
     NonNegativeFloat,
     NonNegativeInt,
-    PositiveFloat,
     PositiveInt,
     Section,
     refuse,
@@ -33,6 +31,7 @@ from training.config_data import DataConfig
 from training.config_loss import LossConfig as LossConfig
 from training.config_nemo_rl import AsyncGrpoConfig, NemoRlConfig
 from training.config_policy import PolicyConfig as PolicyConfig
+from training.config_sft import SftConfig as SftConfig
 from training.config_stability import TripwireConfig
 
 
@@ -227,37 +226,6 @@ class RewardsConfig(Section):
             }
         )
         return self
-
-
-class SftConfig(Section):
-    max_num_steps: NonNegativeInt = 0
-    """0: no warm start."""
-    seed: int = 42
-    companies: PositiveInt = 4
-    """Synthetic companies whose experts are imitated."""
-    learning_rate: PositiveFloat = 1e-4
-    warmup_steps: NonNegativeInt = 10
-    trajectories_per_step: PositiveInt = 16
-    proposer_share: Annotated[float, Field(ge=0, le=1)] = 0.5
-    proposer_hops: HopShares = Field(default={1: 0.5, 2: 0.5})
-    solver_hops: HopShares = Field(default={1: 0.5, 2: 0.5})
-    slip: Annotated[float, Field(ge=0, le=1)] = 0.0
-    """Share of the experts' look-ups with a mistake in them: another name, a hit beside the right one, a wrong id. The
-    mistake stands in the context without being trained; what is learned is to mend it."""
-    wander: Annotated[float, Field(ge=0, le=1)] = 0.0
-    """Share of the Solver's demonstrations whose expert takes a random turning after the first hop and submits what it
-    finds there: right only by chance. Which turning a question asks for is left to RL."""
-    even_sorts: bool = False
-    """The Proposer's expert asks all sorts of question alike: what it hardly asks, self-play hardly trains."""
-    relation_weights: dict[str, PositiveFloat] = Field(default_factory=dict)
-    """How often the company's relations are asked about, by the last relation of a question; 1 where not named."""
-
-    @field_validator("relation_weights")
-    @classmethod
-    def _known_relations(cls, given: dict[str, float]) -> dict[str, float]:
-        unknown = sorted(set(given) - set(RELATIONS))
-        refuse({f"{', '.join(unknown)}: no such relation; use {', '.join(RELATIONS)}": bool(unknown)})
-        return given
 
 
 class EvaluationConfig(Section):

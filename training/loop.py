@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import random
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from corpus_index.backends import open_memory_index
-from corpus_index.sources.company import Company, CompanySpec
-from environments.trajectory import Trajectory
 from rewards.judge import Judge
 from training.ahead import RolloutsAhead
 from training.checkpoint import Checkpoint, CheckpointManager
 from training.config import Config
 from training.diagnosis import FILE, diagnosis
-from training.experts import Habits, demonstrations
 from training.faults import FaultStop
 from training.game import Board
 from training.loop_state import OF_ATTEMPT, LoopState
@@ -24,14 +19,13 @@ from training.preflight import preflight
 from training.recipe import Players
 from training.restart import Restart, pending_restart
 from training.runlog import SFT, RunLog
-from training.seeds import seed_text
 from training.selfplay import train_step
+from training.sft.stage import sft_stage
 from training.tripwire import TripwireStop, summary
 from training.validation_policy import ValidationStop, fallen, standing
 
 Validate = Callable[[], Mapping[str, float]]
 Benchmark = Callable[[int, str], None]
-FIRST_SFT_COMPANY = 50_000  # apart from every seed that a recipe would name
 
 
 def run(players: Players, board: Board, judge: Judge, log: RunLog, *, validate: Validate, benchmark: Benchmark) -> None:
@@ -48,7 +42,7 @@ def run(players: Players, board: Board, judge: Judge, log: RunLog, *, validate: 
     if found is None:
         log.truncate_after(0, phase=SFT)
         begin = pending_restart(log.folder)
-        label = start(players, log, begin, benchmark)
+        label = start(players, board, log, begin, benchmark)
         benchmark(0, label)
         if config.grpo.val_at_start:
             log.step(0, validate(), phase="val")
@@ -105,7 +99,7 @@ def rollouts_ahead(players: Players, board: Board, judge: Judge) -> RolloutsAhea
     return RolloutsAhead(players.engine, board, judge, max_age=age, last_step=settings.max_num_steps)
 
 
-def start(players: Players, log: RunLog, begin: Restart | None, benchmark: Benchmark) -> str:
+def start(players: Players, board: Board, log: RunLog, begin: Restart | None, benchmark: Benchmark) -> str:
     """Bring the engine to the weights of step 0; returns what they are called."""
     if begin is not None and begin.policy is not None:
         players.engine.load(begin.policy)
@@ -113,7 +107,7 @@ def start(players: Players, log: RunLog, begin: Restart | None, benchmark: Bench
         log.say(f"restarted from {begin.policy}")
         return f"restart from {begin.source}"
     benchmark(-1, "base model")
-    warm_start(players, log)
+    sft_stage(players, log, board.index)
     return "SFT warm start" if players.config.sft.max_num_steps else "start"
 
 
@@ -192,32 +186,3 @@ def ranking_metric(name: str | None, train: Mapping[str, float], val: Mapping[st
         return None
     kind, _, metric = name.partition(":")
     return val.get(f"val/overall/{metric}") if kind == "val" else train.get(metric)
-
-
-def warm_start(players: Players, log: RunLog) -> None:
-    """``sft.max_num_steps`` steps on scripted experts of both roles, over companies that no run uses."""
-    config, engine = players.config, players.engine
-    part = config.sft
-    streams = [_demonstrations(players, FIRST_SFT_COMPANY + part.seed * 1000 + k) for k in range(part.companies)]
-    rng = random.Random(part.seed)
-    for step in range(1, part.max_num_steps + 1):
-        started = time.monotonic()
-        batch = [next(rng.choice(streams)) for _ in range(part.trajectories_per_step)]
-        metrics = engine.sft(batch)
-        if step % 10 == 0 or step == part.max_num_steps:
-            seconds = {"total": time.monotonic() - started}
-            log.step(step, {f"sft/{k}": v for k, v in metrics.items()}, phase=SFT, seconds=seconds)
-        else:
-            log.write_metrics(step, {f"sft/{k}": v for k, v in metrics.items()}, phase=SFT)
-
-
-def _demonstrations(players: Players, seed: int) -> Iterator[Trajectory]:
-    company = Company(CompanySpec(seed=seed, duplicates=0.0))
-    part = players.config.sft
-    return demonstrations(
-        company, players.episode(open_memory_index(company.documents())), players.chat, random.Random(seed),
-        proposer_share=part.proposer_share, proposer_hops=part.proposer_hops, solver_hops=part.solver_hops,
-        seed_text=lambda mail: seed_text(mail, players.config.selfplay.seeds),
-        variants=players.config.selfplay.tool_variants, habits=Habits(slip=part.slip, wander=part.wander),
-        relation_weights=part.relation_weights, even_sorts=part.even_sorts,
-    )  # fmt: skip

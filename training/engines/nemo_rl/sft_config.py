@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from training.config import Config
-from training.config_load import Tree, plain_tree
+from training.config_load import Tree, merge, plain_tree
+from training.config_nemo_rl import Overlay
 from training.config_policy import SchedulerConfig
 from training.engines.nemo_rl.config import POLICY, logger, nemo_rl_folder
 from training.engines.nemo_rl.overlay import remove, resolve
 from training.engines.nemo_rl.schedule import megatron_schedule, torch_schedule
 
 _SECTIONS = ("sft", "policy", "data", "logger", "checkpointing", "cluster")
-_CHAT_ROWS = {"dataset_name": "openai_format", "chat_key": "messages", "use_preserving_dataset": True}
+_CHAT_ROWS: Tree = {"dataset_name": "openai_format", "chat_key": "messages", "use_preserving_dataset": True}
+TEMPLATE = Path(__file__).with_name("chatml.jinja")
+TRAIN, GENERAL_HELD_OUT = "sft_train.jsonl", "sft_general_held_out.jsonl"
+"""The files of the dual-prompt stage, in the run folder."""
 _PRESET: Tree = {
     "policy": {
         "tokenizer": {"chat_template": "default"},  # the model's own, not the file's
@@ -38,7 +43,38 @@ def nemo_rl_sft_config(config: Config) -> dict[str, Any]:
     given = plain_tree(config)["nemo_rl"]
     overlay = {name: given[name] for name in _SECTIONS if given[name]}
     remove(overlay, ["policy", "generation"])  # of the recipe that this one inherits from
-    return resolve(config.nemo_rl.sft_defaults, _sft_decided(config), _PRESET, overlay)
+    decided = _sft_decided(config)
+    if config.sft.recipe == "dual_prompt":
+        decided = merge(decided, _dual_prompt(config), Overlay)
+    return resolve(config.nemo_rl.sft_defaults, decided, _PRESET, overlay)
+
+
+def _dual_prompt(config: Config) -> Tree:
+    """Its validation is the held-out part of set A alone: ``val_loss`` is what the retention gate compares."""
+    folder = nemo_rl_folder(config).parent
+
+    def rows(name: str) -> Tree:
+        # The tools stand in our system prompt, so the template gets none.
+        return {**_CHAT_ROWS, "data_path": str(folder / name), "tool_key": None, "processor": "sft_processor"}
+
+    return {
+        "sft": {
+            "max_num_epochs": 1,
+            "val_period": config.sft.val_period,
+            "val_at_start": True,
+            "val_at_end": True,
+            "val_batches": -1,
+        },
+        "policy": {"tokenizer": {"chat_template": str(TEMPLATE)}},
+        "data": {
+            "shuffle": False,  # the file is in the order of the steps
+            "default": None,
+            "train": rows(TRAIN),
+            "validation": rows(GENERAL_HELD_OUT),
+        },
+        # A gate and no goal: the newest weights are kept, not those that moved least.
+        "checkpointing": {"metric_name": None},
+    }
 
 
 def _sft_decided(config: Config) -> Tree:
