@@ -175,14 +175,19 @@ def text_row(row: ChatRow) -> ChatRow:
     def text(message: ChatMessage) -> str:
         if message.role == "system" and row.tools:
             return f"{message.content}\n\n{tools_section(row.tools)}"
-        if not message.tool_calls:
-            return message.content
-        function = message.tool_calls[0].function
-        call = render_call(function.name, json.loads(function.arguments))
-        return render_turn(call, reasoning=message.reasoning_content, content=message.content)
+        return turn_text(message)
 
     messages = tuple(ChatMessage(role=message.role, content=text(message)) for message in row.messages)
     return row.model_copy(update={"messages": messages, "tools": ()})
+
+
+def turn_text(message: ChatMessage) -> str:
+    """A message's content, with its native call as text."""
+    if not message.tool_calls:
+        return message.content
+    function = message.tool_calls[0].function
+    call = render_call(function.name, json.loads(function.arguments))
+    return render_turn(call, reasoning=message.reasoning_content, content=message.content)
 
 
 def native_row(row: ChatRow) -> ChatRow:

@@ -1,4 +1,5 @@
-"""The ``data`` section: a file of questions to train on, and how ``examples/make_tasks.py`` builds one."""
+"""The ``data`` section: a file of questions to train on, how ``examples/make_tasks.py`` builds one, and what
+``examples/make_sft_data.py`` makes of it."""
 
 from __future__ import annotations
 
@@ -7,6 +8,7 @@ from typing import Literal
 from corpus_index.graph import GraphSettings
 from rewards.endpoint import EndpointSettings
 from training.config_base import PositiveInt, Section
+from training.config_trajectories import TrajectoriesConfig
 
 
 class DataFileConfig(Section):
@@ -38,3 +40,4 @@ class DataConfig(Section):
     """Every pass over the file in an order of its own, drawn from ``grpo.seed``; false: as it stands."""
     train: DataFileConfig = DataFileConfig()
     generate: GenerateConfig = GenerateConfig()
+    trajectories: TrajectoriesConfig = TrajectoriesConfig()

@@ -66,7 +66,7 @@ def load_policy(policy: PolicyConfig, *, device: torch.device, seed: int) -> Pol
     dtype = {"float32": torch.float32, "bfloat16": torch.bfloat16}[policy.precision]
     source, gguf = _locate(policy.model_name)
     where: dict[str, Any] = {"gguf_file": gguf} if gguf else {}
-    tokenizer = _load_tokenizer(policy.tokenizer.name, source, where)
+    tokenizer = load_tokenizer(policy)
     changes = {**policy.hf_config_overrides, "attn_implementation": ATTENTION}
     config = AutoConfig.from_pretrained(source, **where, **changes)
     if policy.init == "random":
@@ -82,6 +82,12 @@ def load_policy(policy: PolicyConfig, *, device: torch.device, seed: int) -> Pol
     _check_fits(model.config, len(tokenizer), policy)
     cast(nn.Module, model).to(device).eval()
     return Policy(model=model, tokenizer=tokenizer, split_head=has_plain_head(model))
+
+
+def load_tokenizer(policy: PolicyConfig) -> PreTrainedTokenizerBase:
+    """The policy's tokenizer without its weights. Raises FileNotFoundError for a missing file or package."""
+    source, gguf = _locate(policy.model_name)
+    return _load_tokenizer(policy.tokenizer.name, source, {"gguf_file": gguf} if gguf else {})
 
 
 def model_sampling(model: PreTrainedModel) -> dict[str, float]:
