@@ -62,14 +62,12 @@ wait_for() {
   done
 }
 
-# A node without security serves its own machine only. So each machine has one, at the same address, which recipes take from
-# the environment.
+# A node without security serves its own machine only. So each machine has one, at the same address.
 start_search() {
   search_data=${FUTARI_OPENSEARCH_DATA:-/tmp/futari-opensearch-$SLURM_JOB_ID}/${SLURMD_NODENAME:-$HOSTNAME}
   "$python" docker/opensearch-jvm/node.py stop --data "$search_data" 2>/dev/null || true # left by an attempt that was killed
-  FUTARI_OPENSEARCH_URL=$("$python" docker/opensearch-jvm/node.py start \
-    --data "$search_data" --port "$search_port" --heap "${FUTARI_OPENSEARCH_HEAP:-4g}" --deadline 300)
-  export FUTARI_OPENSEARCH_URL
+  "$python" docker/opensearch-jvm/node.py start \
+    --data "$search_data" --port "$search_port" --heap "${FUTARI_OPENSEARCH_HEAP:-4g}" --deadline 300 >/dev/null
   say "OpenSearch at $FUTARI_OPENSEARCH_URL, data in $search_data"
 }
 
@@ -121,6 +119,7 @@ start_ray() {
   say "Ray at $ray_address, $SLURM_JOB_NUM_NODES node(s)"
 }
 
+if [[ -n ${FUTARI_START_OPENSEARCH:-} ]]; then export FUTARI_OPENSEARCH_URL=http://127.0.0.1:$search_port; fi
 facts=$("$python" slurm/recipe.py "${arguments[@]}")
 read -r engine nodes gpus <<<"$facts"
 ((SLURM_JOB_NUM_NODES == nodes)) || fail "this recipe runs on $nodes node(s), the job has $SLURM_JOB_NUM_NODES: sbatch --nodes=$nodes"
