@@ -47,7 +47,7 @@ MISMATCH = tuple(
 )
 """``mismatch``: ours; ``update``: NeMo-RL's own, of its loss, by role."""
 SIZES = (
-    "selfplay.proposer_prompts_per_step=3", "selfplay.max_solver_groups=3", "selfplay.hops={1: 0.7, 2: 0.3}",
+    "selfplay.proposer_prompts_per_step=3", "selfplay.max_solver_groups=3", "selfplay.hops={1: 0.2, 2: 0.8}",
     "policy.optimizer.kwargs.lr=0.0003", "loss_fn.reference_policy_kl_penalty=0.01", "selfplay.pool_share=0.25",
 )  # fmt: skip
 

@@ -14,7 +14,6 @@ from training.config import Config
 from training.config_load import ConfigError
 from training.engines.base import EffectiveSampling
 from training.engines.nemo_rl.checkout import VERSION, checkout, version
-from training.engines.nemo_rl.cluster import refuse_for_cluster
 from training.engines.nemo_rl.config import nemo_rl_master_config
 from training.engines.nemo_rl.layout import Layout, layout, tokens_per_microbatch
 from training.engines.nemo_rl.limits import advice, refusals
@@ -103,8 +102,7 @@ def check(name: str, config: Config, gpu: int) -> RecipeCheck:
         memory=memory,
     )
     notes = [*advice(config, master), *_tight(memory), *_other_version(cluster.version)]
-    against = [*wrong, *(_no_engine(config) if trains else []), *refusals(config, master)]
-    return RecipeCheck(name, config, plan, sampling, cluster, against, notes)
+    return RecipeCheck(name, config, plan, sampling, cluster, [*wrong, *refusals(config, master)], notes)
 
 
 def _sampling(config: Config) -> EffectiveSampling:
@@ -118,14 +116,6 @@ def _sampling(config: Config) -> EffectiveSampling:
         top_k=asked.top_k,
         min_p=asked.min_p,
     )
-
-
-def _no_engine(config: Config) -> list[str]:
-    try:
-        refuse_for_cluster(config)
-    except ValueError as error:
-        return [str(error)]
-    return []
 
 
 def _validate(master: Mapping[str, Any]) -> tuple[str, list[str]]:

@@ -13,7 +13,7 @@ from environments.trajectory import StopReason, Trajectory
 from training.config import LossConfig
 from training.engines.base import Weighted
 from training.engines.batching import optimiser_steps
-from training.engines.nemo_rl.batch import Layout, fill_up, rows_of, token_columns, update_columns
+from training.engines.nemo_rl.batch import RowShape, fill_up, rows_of, token_columns, update_columns
 from training.engines.nemo_rl.export import converter_command, lay_out
 from training.engines.nemo_rl.metrics import update_metrics
 from training.engines.nemo_rl.pieces import Pieces, asynchronous
@@ -65,7 +65,7 @@ def test_steps_depend_on_the_seed_alone_and_take_everyone_once() -> None:
 
 def test_columns_hold_the_tokens_where_they_were() -> None:
     rows = fill_up([[0, 1, 2]], [5, 7, 3], 4)
-    columns = token_columns(THREE, rows, Layout(shards=2, micro_batch=2, divisible_by=4, pad_id=99))
+    columns = token_columns(THREE, rows, RowShape(shards=2, micro_batch=2, divisible_by=4, pad_id=99))
     assert columns["input_ids"].shape == (4, 8)
     assert columns["input_ids"][0].tolist() == [10, 11, 12, 13, 14, 99, 99, 99]
     assert columns["input_lengths"].tolist() == [5, 7, 3, 3]
@@ -130,18 +130,18 @@ def test_the_layout_is_read_from_nemo_rls_own_settings() -> None:
     class Policy:
         data_parallel_size = 4
 
-    def layout(**policy: Any) -> Layout:
+    def shape(**policy: Any) -> RowShape:
         settings = {
             "train_micro_batch_size": 4, "logprob_batch_size": 6, "make_sequence_length_divisible_by": 8,
             "dynamic_batching": {"enabled": False}, "sequence_packing": {"enabled": False},
             "generation": {"_pad_token_id": 7},
         } | policy  # fmt: skip
-        return Pieces(Policy(), None, {"policy": settings}).layout  # pyright: ignore
+        return Pieces(Policy(), None, {"policy": settings}).row_shape  # pyright: ignore
 
-    assert layout() == Layout(shards=4, micro_batch=12, divisible_by=8, pad_id=7)
-    assert layout().rows == 48
-    assert layout(sequence_packing={"enabled": True}).rows == 4
-    assert layout(dynamic_batching={"enabled": True}).rows == 4
+    assert shape() == RowShape(shards=4, micro_batch=12, divisible_by=8, pad_id=7)
+    assert shape().rows == 48
+    assert shape(sequence_packing={"enabled": True}).rows == 4
+    assert shape(dynamic_batching={"enabled": True}).rows == 4
 
 
 @pytest.mark.parametrize(

@@ -14,9 +14,12 @@ from tiny_game import Game, open_game
 
 from environments.task import Role
 from environments.trajectory import StopReason
+from training.ahead import RolloutsAhead
 from training.config import LossConfig
 from training.engines.base import Sampling, Weighted
+from training.loop_state import LoopState
 from training.mismatch import mismatch_metrics
+from training.recipe import rule_judge
 from training.selfplay import train_step
 
 
@@ -62,7 +65,7 @@ def test_an_update_is_the_local_engines(game: Game) -> None:
     batch = weighted(local.rollout([*game.tasks(groups=2, members=2), game.tasks(members=1)[0]], Sampling()), game)
     nemo = game.nemo(shards=3, divisible_by=8)
     ours, theirs = local.update(batch, loss), nemo.update(batch, loss)
-    for name in ("loss", "kl_penalty", "probs_ratio", "lr", "optimizer_steps", "trained_tokens", "approx_entropy"):
+    for name in ("loss", "probs_ratio", "lr", "optimizer_steps", "trained_tokens", "approx_entropy"):
         assert theirs[name] == pytest.approx(ours[name], abs=2e-5), name
     assert theirs["filled_rows"] == 19  # each of the two steps takes 12 rows: 3 workers by micro-batches of 4
     model = nemo.pieces.policy.policy.model  # pyright: ignore
@@ -137,10 +140,30 @@ def test_a_restart_takes_the_weights_for_reference_and_no_optimiser(game: Game, 
     assert [start.model for start in cluster.built] == [str(tmp_path / "policy")]
 
 
+def test_rollouts_run_ahead_on_a_side_of_their_own(game: Game) -> None:
+    """Three steps whose rollouts are at most one update old, through NeMo-RL's collective refit."""
+    correction = {
+        "use_importance_sampling_correction": True,
+        "truncated_importance_sampling_type": "tis",
+        "truncated_importance_sampling_ratio": 2.0,
+    }
+    few = {"proposer_prompts_per_step": 1, "proposer_generations": 3, "max_solver_groups": 1, "solver_generations": 3}
+    game = game.with_config(loss_fn=correction, selfplay=few)
+    cluster = game.cluster(asynchronous=True, colocated=False)
+    engine, judge = game.nemo(cluster), rule_judge(game.config)
+    ahead = RolloutsAhead(engine, game.board, judge, max_age=1, last_step=3)
+    state = LoopState.load(game.config, {})
+    for step in (1, 2, 3):
+        report = train_step(engine, game.board, judge, game.config, step, state, ahead)
+        assert report.metrics["faults/rollouts"] == 0
+        assert 0 <= report.metrics["age/max"] <= 1
+    calls = engine.pieces.policy.calls  # pyright: ignore
+    assert "broadcast_weights_for_collective" in calls
+    assert "stream_weights_via_ipc_zmq" not in calls
+
+
 def test_a_self_play_step(game: Game) -> None:
     """The loop itself, both roles: it knows nothing of the engine."""
-    from training.recipe import rule_judge
-
     cluster = game.cluster()
     engine = game.nemo(cluster)
     report = train_step(engine, game.board, rule_judge(game.config), game.config, 1)

@@ -1,7 +1,8 @@
 """NeMo-RL's two sides over one small transformers model on the CPU, for running its unmodified pieces without a GPU.
 
-``WorkerPolicy`` does what its workers do: NeMo-RL's own log-probs of logits, its loss input, its counts of valid tokens
-and sequences, one optimiser step a global batch; the optimiser is ours, so that runs compare with the local engine.
+``WorkerPolicy`` does what its workers do: micro-batches, counts of valid tokens and sequences over a global batch, one
+optimiser step for each; the optimiser is ours, so that runs compare with the local engine. (The workers' own way from
+logits to log-probs cannot be taken: it asks for CUDA.)
 ``WorkerGeneration`` samples for real, with weights of its own that change only by a refit.
 """
 
@@ -15,11 +16,9 @@ from typing import Any
 
 import ray
 import torch
-from nemo_rl.algorithms.loss.utils import prepare_loss_input
 from nemo_rl.distributed.batched_data_dict import BatchedDataDict
-from nemo_rl.distributed.model_utils import get_next_token_logprobs_from_logits
 from nemo_rl.models.generation.interfaces import verify_right_padding
-from stock_policy import TinyGeneration, TinyPolicy
+from stock_policy import TinyGeneration, TinyPolicy, next_logprobs
 
 from environments.chat_format import ChatFormat
 from training.config import Config
@@ -39,6 +38,7 @@ class WorkerPolicy(TinyPolicy):
     micro_batch: int = 4
 
     def __post_init__(self) -> None:
+        assert self.config.policy.generation.temperature == 1.0
         self.policy = Policy(self.model, self.tokenizer, has_plain_head(self.model))
         self.reference = frozen_copy(self.policy).model
         self.weights = MasterWeights(self.model)
@@ -69,8 +69,8 @@ class WorkerPolicy(TinyPolicy):
             sums = {"global_valid_seqs": batch["sample_mask"].sum(), "global_valid_toks": mask.sum()}
             total = 0.0
             for part in batch.make_microbatch_iterator(mbs or self.micro_batch):
-                loss_input, part = prepare_loss_input(self._logits(self.model, part), part, loss_fn)
-                loss, values = loss_fn(data=part, **sums, **loss_input)
+                said = next_logprobs(self.model, part["input_ids"])
+                loss, values = loss_fn(next_token_logprobs=said, data=part, **sums)
                 loss.backward()
                 self.weights.collect()
                 total += loss.item()
@@ -105,25 +105,25 @@ class WorkerPolicy(TinyPolicy):
 
     def stream_weights_via_ipc_zmq(self, *args: Any, **kwargs: Any) -> list[Any]:
         self.calls.append("stream_weights_via_ipc_zmq")
-        self.streamed = {name: value.clone() for name, value in self.model.state_dict().items()}
-        return [ray.put(True)]
+        return self._sent()
+
+    def broadcast_weights_for_collective(self, kv_scales: Any = None) -> list[Any]:
+        self.calls.append("broadcast_weights_for_collective")
+        return self._sent()
 
     def shutdown(self) -> bool:
         self.calls.append("shutdown")
         return True
 
-    def _logits(self, model: Any, data: Any) -> torch.Tensor:
-        logits = model(input_ids=data["input_ids"], use_cache=False).logits.float()
-        return logits / self.config.policy.generation.temperature
+    def _sent(self) -> list[Any]:
+        self.sent = {name: value.clone() for name, value in self.model.state_dict().items()}
+        return [ray.put(True)]
 
     @torch.no_grad()
     def _logprobs(self, model: Any, data: Any) -> torch.Tensor:
         assert data.size % self.data_parallel_size == 0, (data.size, self.data_parallel_size)
-        found = [
-            get_next_token_logprobs_from_logits(part["input_ids"], self._logits(model, part))
-            for part in data.make_microbatch_iterator(self.micro_batch)
-        ]
-        return torch.nn.functional.pad(torch.cat(found), (1, 0))
+        parts = data.make_microbatch_iterator(self.micro_batch)
+        return torch.nn.functional.pad(torch.cat([next_logprobs(model, part["input_ids"]) for part in parts]), (1, 0))
 
 
 @dataclass(kw_only=True)
@@ -133,6 +133,7 @@ class WorkerGeneration(TinyGeneration):
 
     config: Config
     noise: float = 0.0
+    colocated: bool = True
 
     def __post_init__(self) -> None:
         self.random = torch.Generator().manual_seed(self.config.grpo.seed)
@@ -152,14 +153,17 @@ class WorkerGeneration(TinyGeneration):
         return True
 
     def update_weights_via_ipc_zmq(self) -> list[Any]:
-        self.copy.load_state_dict(self.policy.streamed)
+        self.copy.load_state_dict(self.policy.sent)
         return [ray.put(True)]
+
+    def update_weights_from_collective(self) -> list[Any]:
+        return self.update_weights_via_ipc_zmq()
 
     def shutdown(self) -> bool:
         return True
 
     def generate(self, data: Any, greedy: bool = False) -> Any:
-        assert not self.asleep, "generation was put to sleep and asked for a turn"
+        assert not (self.asleep and self.colocated), "generation was put to sleep and asked for a turn"
         pad = self.policy.tokenizer.pad_token_id
         verify_right_padding(data, pad_value=pad)
         contexts = [ids[:n] for ids, n in zip(data["input_ids"], data["input_lengths"].tolist(), strict=True)]
@@ -195,7 +199,7 @@ class WorkerGeneration(TinyGeneration):
                 input_ids=step, attention_mask=mask, position_ids=positions, past_key_values=cache, use_cache=True
             )
             cache = out.past_key_values
-            logprobs = torch.log_softmax(out.logits[:, -1].float() / self.config.policy.generation.temperature, dim=-1)
+            logprobs = torch.log_softmax(out.logits[:, -1].float(), dim=-1)
             if greedy:
                 drawn = logprobs.argmax(dim=-1)
             else:
@@ -229,6 +233,7 @@ class TinyCluster:
     config: Config
     chat: ChatFormat
     asynchronous: bool = False
+    colocated: bool = True
     noise: float = 0.0
     shards: int = 1
     divisible_by: int = 1
@@ -247,7 +252,7 @@ class TinyCluster:
                 "generation": {
                     "backend": "vllm",
                     "vllm_cfg": {"async_engine": self.asynchronous},
-                    "colocated": {"enabled": True},
+                    "colocated": {"enabled": self.colocated},
                     "_pad_token_id": self.chat.tokenizer.pad_token_id,
                 },
             },
@@ -272,5 +277,6 @@ class TinyCluster:
             asynchronous=self.asynchronous,
             config=self.config,
             noise=self.noise,
+            colocated=self.colocated,
         )
         return Pieces(policy, generation, self.master(), self.dashboard)

@@ -21,7 +21,7 @@ Columns = dict[str, Tensor]
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class RowShape:
     """``shards`` data-parallel ranks, each of which takes rows in multiples of ``micro_batch`` (1 where micro-batches
     are made by tokens). Rows are a multiple of ``divisible_by`` tokens long, padded with ``pad_id``."""
 
@@ -63,13 +63,13 @@ def fill_up(steps: Sequence[Sequence[int]], lengths: Sequence[int], multiple: in
     return Rows(order, filled, size)
 
 
-def token_columns(trajectories: Sequence[Trajectory], rows: Rows, layout: Layout) -> Columns:
+def token_columns(trajectories: Sequence[Trajectory], rows: Rows, shape: RowShape) -> Columns:
     """``input_ids``, ``token_mask``, ``generation_logprobs`` ``[rows, tokens]``, padded on the right; ``input_lengths``
     and ``sample_mask`` ``[rows]``."""
     chosen = [trajectories[index] for index in rows.order]
     lengths = torch.tensor([len(trajectory.token_ids) for trajectory in chosen], dtype=torch.int32)
-    width = -(-int(lengths.max()) // layout.divisible_by) * layout.divisible_by
-    ids = torch.full((len(chosen), width), layout.pad_id, dtype=torch.long)
+    width = -(-int(lengths.max()) // shape.divisible_by) * shape.divisible_by
+    ids = torch.full((len(chosen), width), shape.pad_id, dtype=torch.long)
     mask = torch.zeros(len(chosen), width, dtype=torch.long)
     logprobs = torch.zeros(len(chosen), width)
     for row, trajectory in enumerate(chosen):

@@ -72,10 +72,7 @@ def training_tree(config: Config, start: Start, end_of_turn_ids: Sequence[int]) 
 
     Raises ValueError for what this engine cannot do, ConfigError for a recipe that does not resolve.
     """
-    refuse_for_cluster(config)
-    tree = nemo_rl_master_config(config)
-    if found := refusals(config, tree):
-        raise ValueError("engine.name nemo_rl: " + "; ".join(found))
+    tree = checked(config)
     tree["grpo"] |= {"val_period": 0, "val_at_start": False, "val_at_end": False}
     # Checked against NeMo-RL's own count of prompts, which a self-play batch has not.
     tree["loss_fn"]["force_on_policy_ratio"] = False
@@ -87,23 +84,12 @@ def training_tree(config: Config, start: Start, end_of_turn_ids: Sequence[int]) 
     return tree
 
 
-def refuse_for_cluster(config: Config) -> None:
-    """Raises ValueError with every reason why NeMo-RL's pieces cannot run this recipe."""
-    policy = config.policy
-    reasons = {
-        f"policy.model_name {policy.model_name}: NeMo-RL reads Hugging Face folders and Hub ids, no GGUF": (
-            policy.model_name.startswith("gguf:") or policy.model_name.endswith(".gguf")
-        ),
-        "policy.init random: NeMo-RL's workers load weights; write some first (examples/make_base_model.py)": (
-            policy.init == "random"
-        ),
-        "policy.generation.min_p: NeMo-RL's vLLM workers have no such filter": policy.generation.min_p != 0,
-        f"sft.max_num_steps {config.sft.max_num_steps}: run the SFT stage first (examples/run_sft.py), set "
-        "policy.model_name to what it wrote, and this to 0": config.sft.max_num_steps > 0,
-    }
-    found = [reason for reason, holds in reasons.items() if holds]
-    if found:
-        raise ValueError("engine.name nemo_rl: " + "; ".join(found))
+def checked(config: Config) -> dict[str, Any]:
+    """NeMo-RL's config of the recipe. Raises ValueError with every known reason why a run of it would break."""
+    tree = nemo_rl_master_config(config)
+    if reasons := refusals(config, tree):
+        raise ValueError("engine.name nemo_rl: " + "; ".join(reasons))
+    return tree
 
 
 def env_section(config: Config, episode: Episode, scope: MailScope) -> dict[str, Any]:
@@ -153,7 +139,7 @@ def make_engine(config: Config, chat: ChatFormat, episode: Episode) -> NemoRlEng
 
     Raises ValueError for a recipe that NeMo-RL's pieces cannot run.
     """
-    refuse_for_cluster(config)
+    checked(config)
 
     def actor_for(wanted: Episode) -> Any:
         # Evaluation plays on corpora of its own, which no scope of the training corpus limits.

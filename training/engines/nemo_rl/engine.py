@@ -110,8 +110,8 @@ class NemoRlEngine:
         if not trajectories:
             return []
         pieces = self.pieces
-        rows = fill_up([range(len(trajectories))], [len(t.token_ids) for t in trajectories], pieces.layout.rows)
-        columns = token_columns(trajectories, rows, pieces.layout)
+        rows = fill_up([range(len(trajectories))], [len(t.token_ids) for t in trajectories], pieces.row_shape.rows)
+        columns = token_columns(trajectories, rows, pieces.row_shape)
         with self._training:
             found = rows_of(self._forward(pieces, columns), trajectories, rows)
         self._recomputed = {t.uid: values for t, values in zip(trajectories, found, strict=True)}
@@ -127,8 +127,8 @@ class NemoRlEngine:
         steps = optimiser_steps(
             len(batch), self._config.policy.train_global_batch_size, [self._config.grpo.seed, self._version]
         )
-        rows = fill_up(steps, [len(t.token_ids) for t in trajectories], pieces.layout.rows)
-        columns = token_columns(trajectories, rows, pieces.layout)
+        rows = fill_up(steps, [len(t.token_ids) for t in trajectories], pieces.row_shape.rows)
+        columns = token_columns(trajectories, rows, pieces.row_shape)
         columns |= update_columns(batch, rows, columns["input_ids"].shape[1])
         with self._training:
             columns["prev_logprobs"] = self._previous(pieces, trajectories, rows, columns)

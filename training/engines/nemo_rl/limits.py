@@ -16,9 +16,10 @@ def refusals(config: Config, master: Mapping[str, Any]) -> list[str]:
     """Why a run of this config would break; empty where nothing known stands against it. ``master`` is what
     ``nemo_rl_master_config`` made of ``config``."""
     shape = layout(master)
-    reasons = {**_batches(master, shape), **_parallelism(master, shape)}
+    reasons = {**_model(config), **_batches(master, shape), **_parallelism(master, shape)}
     if "generation" in master["policy"]:
         reasons |= {
+            **_rollouts(config),
             **_asynchronous(config, master, shape),
             **_generation(config, master, shape),
             **_loop(master),
@@ -66,6 +67,26 @@ def advice(config: Config, master: Mapping[str, Any]) -> list[str]:
         ),
     }
     return [note for note, holds in notes.items() if holds]
+
+
+def _model(config: Config) -> dict[str, bool]:
+    name = config.policy.model_name
+    return {
+        f"policy.model_name {name}: NeMo-RL reads Hugging Face folders and Hub ids, no GGUF": (
+            name.startswith("gguf:") or name.endswith(".gguf")
+        ),
+        "policy.init random: NeMo-RL's workers load weights; write some first (examples/make_base_model.py)": (
+            config.policy.init == "random"
+        ),
+    }
+
+
+def _rollouts(config: Config) -> dict[str, bool]:
+    return {
+        "policy.generation.min_p: NeMo-RL's vLLM workers have no such filter": config.policy.generation.min_p != 0,
+        f"sft.max_num_steps {config.sft.max_num_steps}: NeMo-RL's policy has one optimiser, that of RL; run the SFT "
+        "stage first, set policy.model_name to what it wrote, and this to 0": config.sft.max_num_steps > 0,
+    }
 
 
 def _asynchronous(config: Config, master: Mapping[str, Any], shape: Layout) -> dict[str, bool]:

@@ -14,7 +14,7 @@ from typing import Any, Protocol, cast
 
 from torch import Tensor
 
-from training.engines.nemo_rl.batch import Columns, Layout
+from training.engines.nemo_rl.batch import Columns, RowShape
 
 Batch = Mapping[str, Any]
 """NeMo-RL's ``BatchedDataDict``."""
@@ -88,14 +88,14 @@ class Pieces:
         return bool(self.master["policy"]["generation"]["colocated"]["enabled"])
 
     @property
-    def layout(self) -> Layout:
+    def row_shape(self) -> RowShape:
         """How many rows the workers can share out, from the policy's own settings."""
         policy = self.master["policy"]
         by_tokens = policy["dynamic_batching"]["enabled"] or policy["sequence_packing"]["enabled"]
         micro = 1 if by_tokens else lcm(policy["train_micro_batch_size"], policy["logprob_batch_size"])
         shards = int(getattr(self.policy, "data_parallel_size", 1))
         pad_id = int(policy["generation"]["_pad_token_id"])
-        return Layout(shards, micro, int(policy["make_sequence_length_divisible_by"]), pad_id)
+        return RowShape(shards, micro, int(policy["make_sequence_length_divisible_by"]), pad_id)
 
     @property
     def asynchronous(self) -> bool:
