@@ -21,7 +21,7 @@ _PARTS = {
     "optimizer": "Adam's moments, sharded",
     "gathered": "layers in one piece while they compute",
     "activations": "of a micro-batch",
-    "logits": "of a micro-batch, over the whole vocabulary",
+    "logits": "of a micro-batch, whole vocabulary",
 }
 
 
@@ -91,7 +91,7 @@ def _batch(found: RecipeCheck) -> Table:
     table.add_row("optimiser step", str(rows), f"{steps} a batch")
     if cluster and cluster.layout.data:
         longest = config.policy.max_total_sequence_length
-        full = f"{cluster.microbatch // longest} of full length, {longest:,} tokens"
+        full = f"{cluster.microbatch // longest} of full length"
         table.add_row("a copy's share of it", str(-(-rows // cluster.layout.data)), f"{cluster.layout.data} copies")
         table.add_row("micro-batch", "", f"{cluster.microbatch:,} padded tokens: {full}")
     return table
