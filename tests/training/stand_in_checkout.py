@@ -90,7 +90,12 @@ data_plane: {enabled: false}
 defaults: grpo_math_1B.yaml
 policy: {dtensor_cfg: {enabled: false}, megatron_cfg: {enabled: true}, optimizer: null}
 """,
-    SFT: _POLICY + _RUN + "data: {shuffle: true, train: {dataset_name: squad}}\nsft: {max_num_epochs: 1}\n",
+    SFT: _POLICY
+    + _RUN
+    + """
+data: {shuffle: true, train: {dataset_name: squad}}
+sft: {max_num_epochs: 1, val_global_batch_size: 32}
+""",
 }
 
 

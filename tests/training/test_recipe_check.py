@@ -20,7 +20,7 @@ ASKED = CONFIGS / "selfplay_qwen3_4b_4xh100.yaml"
 ASYNC = CONFIGS / "selfplay_qwen3_4b_4xh100_async.yaml"
 MEGATRON = CONFIGS / "selfplay_qwen3_8b_2node_megatron.yaml"
 LORA = CONFIGS / "selfplay_qwen3_4b_lora.yaml"
-SFT = CONFIGS / "sft_qwen3_4b_4xh100.yaml"
+SFT = CONFIGS / "sft_dual_prompt_qwen3_4b.yaml"
 GPU = 80 * 2**30
 DTENSOR, CORE, GENERATION = (f"nemo_rl.policy.{name}" for name in ("dtensor_cfg", "megatron_cfg", "generation"))
 PACKING, DYNAMIC = "nemo_rl.policy.sequence_packing.enabled", "policy.dynamic_batching.enabled"
@@ -108,7 +108,8 @@ def test_clips_that_never_act_are_said(checked: Check) -> None:
         (LORA, ["cluster.gpus_per_node=2", f"{DTENSOR}.tensor_parallel_size=2"], "its kernels know no shards"),
         (LORA, [f"{DTENSOR}._v2=false"], "needs dtensor_cfg._v2"),
         (SFT, ["sft.trajectories_per_step=30"], "30 rows does not divide over 4"),
-        (SFT, ["sft.trajectories_per_step=24", f"{DYNAMIC}=false"], "6 rows a copy do not divide"),
+        (SFT, ["sft.trajectories_per_step=24", f"{PACKING}=false", "nemo_rl.policy.train_micro_batch_size=4"],
+         "6 rows a copy do not divide"),
         (ASKED, [f"{GENERATION}.vllm_cfg.max_model_len=4096"], "episodes would be cut"),
         (ASKED, [f"{GENERATION}.vllm_cfg.precision=fp8"], "generation in fp8 and training in bfloat16"),
         (ASKED, ["nemo_rl.grpo.use_dynamic_sampling=true"], "drops single rollouts out of their groups: groups"),
@@ -208,7 +209,7 @@ def test_what_is_written_is_what_nemo_rl_takes(checked: Check, tmp_path: Path) -
     written: Any = OmegaConf.to_container(OmegaConf.load(tmp_path / "out.yaml"))
     assert found.cluster is not None
     assert written == found.cluster.master
-    assert written["sft"]["max_num_steps"] == 200
+    assert written["sft"]["max_num_steps"] == 300
     assert "generation" not in written["policy"]
     assert written["policy"]["optimizer"]["kwargs"]["lr"] == 1e-5
     assert written["data"]["train"]["dataset_name"] == "openai_format"
