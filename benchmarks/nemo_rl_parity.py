@@ -15,7 +15,7 @@ import json
 import statistics
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "nemo_rl"))
@@ -47,7 +47,8 @@ MISMATCH = tuple(
 )
 """``mismatch``: ours; ``update``: NeMo-RL's own, of its loss, by role."""
 SIZES = (
-    "selfplay.proposer_prompts_per_step=3", "selfplay.max_solver_groups=3", "selfplay.hops={1: 0.2, 2: 0.8}",
+    "selfplay.proposer_prompts_per_step=2", "selfplay.max_solver_groups=3", "selfplay.hops={1: 0.3, 2: 0.7}",
+    "grpo.max_rollout_turns=8", "env.limits.max_turns=8",
     "policy.optimizer.kwargs.lr=0.0003", "loss_fn.reference_policy_kl_penalty=0.01", "selfplay.pool_share=0.25",
 )  # fmt: skip
 
@@ -61,6 +62,13 @@ def play(engine: Engine, game: Game, steps: int, label: str) -> Lines:
         shown = {name: round(report.metrics.get(name, float("nan")), 4) for name in (BOTH[1], BOTH[2], BOTH[15])}
         print(f"{label} step {step}: {shown} {report.seconds['total']:.1f} s", flush=True)
     return lines
+
+
+def stored(path: Path, make: Callable[[], Lines]) -> Lines:
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("".join(json.dumps(line) + "\n" for line in make()))
+    return [json.loads(line) for line in path.read_text().splitlines()]
 
 
 def column(lines: Lines, name: str) -> list[float]:
@@ -89,19 +97,18 @@ def table(runs: Mapping[str, Lines]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--steps", type=int, default=20)
-    parser.add_argument("--out", type=Path, help="folder for the steps' metrics as JSONL")
+    parser.add_argument("--out", type=Path, help="folder for the steps' metrics; what lies there is not played again")
     args, overrides = parser.parse_known_args()
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as folder:
+        out = args.out or Path(folder)
         game = open_game(Path(folder), *SIZES, *overrides)
-        runs = {"local": play(game.local(), game, args.steps, "local")}
         ray.init(num_cpus=2, include_dashboard=False, object_store_memory=200 * 2**20, log_to_driver=False)
-        runs["nemo_rl"] = play(game.nemo(), game, args.steps, "nemo_rl")
+        runs = {
+            label: stored(out / f"{label}.jsonl", lambda make=make, label=label: play(make(), game, args.steps, label))
+            for label, make in (("local", game.local), ("nemo_rl", game.nemo))
+        }
         ray.shutdown()
-    if args.out:
-        args.out.mkdir(parents=True, exist_ok=True)
-        for label, lines in runs.items():
-            (args.out / f"{label}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     print(table(runs))
 
 

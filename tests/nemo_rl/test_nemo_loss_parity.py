@@ -19,9 +19,9 @@ from training.losses import denominators, policy_loss, role_weights
 ROWS, WIDTH = 7, 23
 GSPO: dict[str, Any] = {"sequence_level_importance_ratios": True, "token_level_loss": False}
 KINDS: dict[str, dict[str, Any]] = {
-    "GRPO": {},
+    "GRPO": {"ratio_clip_max": 0.2},
     "GRPO, DAPO's clip": {"ratio_clip_max": 0.28},
-    "GRPO, dual clip": {"ratio_clip_c": 3.0},
+    "GRPO, dual clip": {"ratio_clip_c": 1.5},
     "GRPO, sequence mean": {"token_level_loss": False},
     "GSPO": GSPO | {"ratio_clip_min": 3e-4, "ratio_clip_max": 4e-4},
     "CISPO": {"use_cispo": True},
@@ -42,8 +42,8 @@ KINDS: dict[str, dict[str, Any]] = {
     "seq-mask-TIS": {
         "use_importance_sampling_correction": True,
         "truncated_importance_sampling_type": "seq-mask-tis",
-        "truncated_importance_sampling_ratio": 1.02,
-        "truncated_importance_sampling_ratio_min": 0.98,
+        "truncated_importance_sampling_ratio": 1.1,
+        "truncated_importance_sampling_ratio_min": 0.9,
     },
     "KL k1": {"reference_policy_kl_penalty": 0.05, "reference_policy_kl_type": "k1"},
     "KL k2": {"reference_policy_kl_penalty": 0.05, "reference_policy_kl_type": "k2"},
