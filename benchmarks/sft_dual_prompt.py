@@ -5,10 +5,10 @@
         --recipe examples/configs/sft_dual_prompt_smollm2.yaml
 
 A row is one run of examples/run_sft.py, run now unless it is there (``runs/sft_<kind>_<recipe>-<seed>``). Plain is the
-recipe with ``sft.general.share`` 0, and steps only for set B's share: it trains about as many tokens of set B. Columns:
-the fall of set A's held-out log-probability without a system prompt (nats a token), set B's validation loss, its
-rollouts before and after (whole submissions, turns with a readable call, tool errors), and the accuracy of the
-validation questions where the recipe asks them.
+recipe with ``sft.general.share`` 0 and steps enough for the set B samples that the dual run trained. Columns: the fall
+of set A's held-out log-probability without a system prompt (nats a token), set B's validation loss, its rollouts before
+and after (whole submissions, turns with a readable call, tool errors), and the accuracy of the validation questions
+where the recipe asks them.
 """
 
 from __future__ import annotations
@@ -27,43 +27,47 @@ HEADER = (
     "run", "set A falls by", "set B loss", "submitted, Proposer", "submitted, Solver", "calls, Proposer",
     "calls, Solver", "tool errors, Solver", "accuracy",
 )  # fmt: skip
-KINDS = ("plain", "dual")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--recipe", type=Path, default=Path("examples/configs/sft_dual_prompt_company.yaml"))
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
-    parser.add_argument("--kinds", nargs="+", choices=KINDS, default=list(KINDS))
     parser.add_argument("--runs", type=Path, default=Path("runs"))
     args, overrides = parser.parse_known_args()
-    rows = [
-        row(trained(args.runs, args.recipe, kind, seed, overrides), f"{kind}, seed {seed}")
-        for kind in args.kinds
-        for seed in args.seeds
-    ]
+    rows: list[list[str]] = []
+    for seed in args.seeds:
+        dual = trained(args.runs, args.recipe, "dual", [f"sft.seed={seed}", *overrides], seed)
+        steps = round(agentic_samples(dual) / load_config(args.recipe, overrides).sft.trajectories_per_step)
+        alone = [f"sft.seed={seed}", *overrides, "sft.general.share=0", f"sft.max_num_steps={steps}"]
+        plain = trained(args.runs, args.recipe, "plain", alone, seed)
+        rows += [row(plain, f"plain, seed {seed}"), row(dual, f"dual, seed {seed}")]
     print(markdown_table(HEADER, rows), end="")
 
 
-def trained(runs: Path, recipe: Path, kind: str, seed: int, overrides: list[str]) -> Path:
+def trained(runs: Path, recipe: Path, kind: str, overrides: list[str], seed: int) -> Path:
     """The run's folder, trained now unless its weights are there."""
     folder = runs / f"sft_{kind}_{recipe.stem}-{seed}"
     if not (folder / "model").is_dir():
-        part = load_config(recipe, overrides).sft
-        steps = part.max_num_steps if kind == "dual" else round(part.max_num_steps * (1 - part.general.share))
-        keys = [f"sft.seed={seed}", f"logger.log_dir={runs}", f"logger.run_name={folder.name}", *overrides]
-        keys += [f"sft.max_num_steps={steps}"]
-        keys += ["sft.general.share=0"] if kind == "plain" else []
         command = [sys.executable, "examples/run_sft.py", "--config", str(recipe), "--out", str(folder / "model")]
-        subprocess.run([*command, *keys], check=True)
+        names = [f"logger.log_dir={runs}", f"logger.run_name={folder.name}"]
+        subprocess.run([*command, *names, *overrides], check=True)
     return folder
 
 
+def metrics_of(folder: Path, phase: str) -> list[dict[str, Any]]:
+    lines = map(json.loads, (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines())
+    return [line["metrics"] for line in lines if line["phase"] == phase]
+
+
+def agentic_samples(folder: Path) -> float:
+    return sum(metrics.get("sft/agentic_samples", 0.0) for metrics in metrics_of(folder, "sft"))
+
+
 def row(folder: Path, label: str) -> list[str]:
-    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
-    measured = [line["metrics"] for line in lines if "sft/general/drop" in line["metrics"]]
+    measured = [metrics for metrics in metrics_of(folder, "sft") if "sft/general/drop" in metrics]
     first, last = measured[0], measured[-1]
-    answered = [line["metrics"]["val/overall/accuracy"] for line in lines if line["phase"] == "val"]
+    answered = [metrics["val/overall/accuracy"] for metrics in metrics_of(folder, "val")]
     names = ("proposer/submitted_rate", "solver/submitted_rate", "proposer/call_rate", "solver/call_rate")
     return [
         label,

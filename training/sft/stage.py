@@ -25,7 +25,7 @@ from training.sft.general import general_set, held_out_answers
 from training.sft.mixing import dual_mix, next_batch
 from training.sft.picture import sample_page
 from training.sft.retention import RetentionStop, breach, mean_logprob
-from training.sft.samples import Sample, count_kinds, render_counts
+from training.sft.samples import SETS, Sample, count_kinds, render_counts
 from training.warm_start import warm_start
 
 
@@ -158,10 +158,10 @@ def played_metrics(played: Sequence[Trajectory]) -> dict[str, float]:
 
 
 def batch_metrics(batch: Sequence[Sample]) -> Mapping[str, float]:
-    """What a step was made of: the share of set A in its trained tokens, and its samples."""
-    trained = sum(sample.trajectory.sampled_tokens for sample in batch)
-    general = sum(sample.trajectory.sampled_tokens for sample in batch if sample.source == "general")
-    return {"general_share": general / trained if trained else 0.0, "samples": float(len(batch))}
+    """What a step was made of: the share of set A in its trained tokens, and the samples of each set."""
+    tokens = {name: sum(s.trajectory.sampled_tokens for s in batch if s.source == name) for name in SETS}
+    samples = {f"{name}_samples": float(sum(s.source == name for s in batch)) for name in SETS}
+    return {"general_share": tokens["general"] / max(sum(tokens.values()), 1)} | samples
 
 
 def show_samples(chat: ChatFormat, log: RunLog, samples: Sequence[Sample]) -> None:
