@@ -91,6 +91,8 @@ def test_what_no_recipe_says_is_the_checkouts_or_ours(master: Master) -> None:
         ("nemo_rl.policy.generation.colocatd.enabled=false", "nearest: colocated"),
         ("nemo_rl.policy.optimizer.kwargs.lr=1e-6", "the policy section decides it"),
         ("nemo_rl.policy.+model_name=x", "the policy section decides it"),
+        ("nemo_rl.policy.hf_config_overrides.rope_theta=1", "the policy section decides it"),
+        ("nemo_rl.policy.optimizer=null", "the policy section decides it"),
         ("nemo_rl.grpo.async_grpo.enabled=true", "the grpo section decides it"),
         ("nemo_rl.polciy.precision=float32", "unknown key nemo_rl.polciy"),
         ("nemo_rl.policy.refit=${policy.train_micro_batch_size}", "policy.refit"),

@@ -36,10 +36,11 @@ def resolve(defaults: str, decided: Tree, preset: Tree, overlay: Tree) -> dict[s
 
 
 def _refused(overlay: Tree, decided: Tree) -> Iterator[str]:
-    """Every leaf of ``overlay`` that ``decided`` holds too."""
-    ours = set(_leaves(decided))
+    """Every leaf of ``overlay`` that is a leaf of ``decided``, lies under one or has one under it."""
+    ours = [f"{path}." for path in _leaves(decided)]
     for path in _leaves(_without_signs(overlay)):
-        if path in ours:
+        here = f"{path}."
+        if any(here.startswith(other) or other.startswith(here) for other in ours):
             yield f"nemo_rl.{path}: the {path.partition('.')[0]} section decides it; set it there, for both engines"
 
 
