@@ -92,6 +92,7 @@ def command(server: ChatServer, out: Path, tasks: int) -> list[str]:
         sys.executable, str(ROOT / "examples" / "make_sft_data.py"),
         "--config", str(ROOT / "examples" / "configs" / "sft_data_company.yaml"), "--out", str(out / "data"),
         f"logger.log_dir={out}", f"corpus.source='company:{COMPANY}'", "data.trajectories.thoughts=think",
+        "policy.max_total_sequence_length=4096",
         f"data.trajectories.solver_tasks={tasks}", f"data.trajectories.proposer_tasks={tasks // 2}",
         "data.trajectories.teacher.kind=endpoint", f"data.trajectories.teacher.endpoint={served}",
         "data.trajectories.teacher.prompt_price=0.1", "data.trajectories.teacher.completion_price=0.5",

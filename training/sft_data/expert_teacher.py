@@ -36,7 +36,8 @@ class ExpertTeacher:
     def _played(self, one: Try) -> Solved:
         rng = random.Random(f"{self._seed}/expert/{one.uid}")
         try:
-            script = narrated(self._script(one.taught, rng), rng, self._thoughts, self._language)
+            words = random.Random(f"{self._seed}/words/{one.uid}")  # of its own: no language changes the way
+            script = narrated(self._script(one.taught, rng), words, self._thoughts, self._language)
             talk = _talked(Talk(self._episode, one.taught.task), script)
         except ExpertStuck:
             return Solved(uid=one.uid, trouble="stuck")
