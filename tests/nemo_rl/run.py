@@ -25,13 +25,16 @@ REQUIREMENTS = HERE / "requirements.txt"
 def environment(cache: Path, python: str, torch_backend: str | None) -> Path:
     """The interpreter of a virtual environment that holds the requirements. Raises CalledProcessError."""
     wanted = "\n".join((python, torch_backend or "", REQUIREMENTS.read_text(encoding="utf-8")))
-    folder = cache / f"python{python}-{hashlib.sha256(wanted.encode()).hexdigest()[:12]}"
+    folder = cache / f"environment-{hashlib.sha256(wanted.encode()).hexdigest()[:12]}"
     interpreter = folder / "bin" / "python"
     whole = folder / "whole"  # written last: a broken build is not taken for an environment
     if not whole.exists():
-        subprocess.run(["uv", "venv", "--clear", "--python", python, str(folder)], check=True)
+        cache.mkdir(parents=True, exist_ok=True)
         install = ["uv", "pip", "install", "--python", str(interpreter), "-r", str(REQUIREMENTS)]
-        subprocess.run([*install, *(["--torch-backend", torch_backend] if torch_backend else [])], check=True)
+        build = [*install, *(["--torch-backend", torch_backend] if torch_backend else [])]
+        # Not from the repository: uv would add its constraints, and hydra-core needs an older omegaconf.
+        for command in (["uv", "venv", "--clear", "--python", python, str(folder)], build):
+            subprocess.run(command, check=True, cwd=cache)
         whole.touch()
     return interpreter
 
@@ -41,7 +44,7 @@ def run_tests(interpreter: Path, source: Path, arguments: list[str]) -> int:
         **os.environ,
         "NEMO_RL_SOURCE": str(source),
         "PYTHONPATH": str(ROOT),
-        "PYTHONDONTWRITEBYTECODE": "1",
+        "PYTHONDONTWRITEBYTECODE": "",  # each actor is a process that imports all of it
         "CUDA_VISIBLE_DEVICES": "",
     }
     command = [str(interpreter), "-m", "pytest", *(arguments or [str(HERE)])]
@@ -52,7 +55,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--source", type=Path, required=True, help="a checkout of NeMo-RL v0.7.0")
     parser.add_argument("--cache", type=Path, required=True, help="where the environment is kept")
-    parser.add_argument("--python", default="3.13", help="3.11, 3.12 or 3.13 (default)")
+    parser.add_argument("--python", default="3.13", help="version or path: 3.11, 3.12 or 3.13 (default)")
     parser.add_argument(
         "--torch-backend", help="uv's option of this name, such as cpu; the registry's build if not given"
     )

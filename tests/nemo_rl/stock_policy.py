@@ -137,7 +137,7 @@ class TinyPolicy(ColocatablePolicyInterface):
 @dataclass
 class TinyGeneration(GenerationInterface):
     """Samples a turn from ``policy``'s model at temperature 1 until a stop token. ``told`` may put words in its mouth:
-    a turn's ids for a row's context, or None to sample; their log-probs are the model's own all the same."""
+    a turn's ids for a row's context, or None to sample at most ``max_new_tokens``. Log-probs are always the model's."""
 
     policy: TinyPolicy
     stop_ids: tuple[int, ...]
@@ -195,10 +195,11 @@ class TinyGeneration(GenerationInterface):
     @torch.no_grad()
     def _turn(self, context: list[int], greedy: bool) -> tuple[list[int], bool]:
         """The sampled ids, and whether the turn was cut."""
-        room = min(self.max_new_tokens, self.max_seq_len - len(context))
+        room = self.max_seq_len - len(context)
         told = self.told(context)
         if told is not None:
             return told[:room], len(told) > room
+        room = min(room, self.max_new_tokens)
         made: list[int] = []
         cache: Any = None
         step = torch.tensor([context])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -35,10 +35,12 @@ from torchdata.stateful_dataloader import StatefulDataLoader
 from transformers import Qwen3ForCausalLM
 
 from environments import nemo_rl
+from environments.chat_rows import row_of, save_rows
 from environments.nemo_rl_rows import RolloutTokenizer, make_rows
 from environments.protocol import render_call
 from environments.recorder import Recorder
 from environments.task import Role, Task
+from environments.trajectory import Trajectory
 
 GROUP, PROMPTS, STEPS, LONGEST = 4, 2, 3, 1024
 GSPO = ("loss_fn.sequence_level_importance_ratios=true", "loss_fn.token_level_loss=false")
@@ -110,18 +112,21 @@ class Coach:
         self._met[text] += 1
         return self._chat.turn_ids(read) if self._met[text] % 2 else None
 
-    def expert(self, firm: Company, task: Task) -> Recorder:
-        """The told rollout, in this process."""
-        state, messages = firm.episode.start(task)
-        recorder = Recorder(firm.chat.prompt_ids(messages))
-        submission = {"answer": task.answer, "evidence": list(task.evidence)}
-        for text in (render_call("read_mail", {"id": task.evidence[0]}), render_call("submit", submission)):
-            ids = firm.chat.turn_ids(text)
-            recorder.sampled(ids, [0.0] * len(ids))
-            seen, state = firm.episode.step(state, text)
-            if not state.done:
-                recorder.observed(firm.chat.observation_ids(seen.text, ended=True))
-        return recorder
+
+def expert(firm: Company, task: Task) -> Trajectory:
+    """The told rollout, in this process."""
+    state, messages = firm.episode.start(task)
+    recorder = Recorder(firm.chat.prompt_ids(messages))
+    submission = {"answer": task.answer, "evidence": list(task.evidence)}
+    for text in (render_call("read_mail", {"id": task.evidence[0]}), render_call("submit", submission)):
+        ids = firm.chat.turn_ids(text)
+        recorder.sampled(ids, [0.0] * len(ids))
+        messages.append({"role": "assistant", "content": text})
+        seen, state = firm.episode.step(state, text)
+        if not state.done:
+            recorder.observed(firm.chat.observation_ids(seen.text, ended=True))
+            messages.append({"role": "tool", "content": seen.text})
+    return recorder.trajectory(uid=task.group_id, state=state, policy_version=0, messages=messages)
 
 
 def train_grpo(
@@ -141,7 +146,7 @@ def train_grpo(
     load = partial(StatefulDataLoader, collate_fn=rl_collate_fn, batch_size=PROMPTS, drop_last=True)
     policy = TinyPolicy(tiny_model(len(firm.chat.tokenizer)), firm.chat.tokenizer, batch_size=PROMPTS * GROUP)
     generation = Shifted(
-        policy, firm.chat.end_of_turn_ids, max_new_tokens=80, max_seq_len=LONGEST, asynchronous=asynchronous,
+        policy, firm.chat.end_of_turn_ids, max_new_tokens=6, max_seq_len=LONGEST, asynchronous=asynchronous,
         tells_cuts=False, told=Coach(firm, tasks),
     )  # fmt: skip
     generation.off_by = off_by
@@ -179,10 +184,10 @@ def test_grpo_train_plays_pays_and_trains(
         assert rewards.tolist() == [1.5, 0.0, 1.5, 0.0] * PROMPTS
         assert data["sample_mask"].tolist() == [1.0] * PROMPTS * GROUP
         for row in range(0, PROMPTS * GROUP, 2):
-            expert = Coach(firm, tasks).expert(firm, tasks[step * PROMPTS + row // GROUP])
+            told = expert(firm, tasks[step * PROMPTS + row // GROUP])
             length = int(data["input_lengths"][row])
-            assert data["input_ids"][row, :length].tolist() == expert.token_ids
-            assert data["token_mask"][row, :length].tolist() == expert.loss_mask
+            assert tuple(data["input_ids"][row, :length].tolist()) == told.token_ids
+            assert tuple(data["token_mask"][row, :length].tolist()) == told.loss_mask
         mask = data["token_mask"].bool()
         assert torch.allclose(data["generation_logprobs"][mask], data["prev_logprobs"][mask], atol=1e-4)
         for first in range(0, PROMPTS * GROUP, GROUP):
@@ -208,33 +213,17 @@ def test_log_probs_of_the_wrong_tokens_show_in_the_metrics(firm: Company, env: A
     assert logger.kept[1, "train/token_mult_prob_error"] > 1.05
 
 
-def sft_rows(firm: Company, folder: Path) -> tuple[list[Recorder], Any]:
-    """Told rollouts as OpenAI messages on disk, read by NeMo-RL's dataset."""
-    tasks = questions(firm)[:4]
-    coach = Coach(firm, tasks)
-    told = [coach.expert(firm, task) for task in tasks]
-    path = folder / "episodes.jsonl"
-    path.write_text("".join(json.dumps({"messages": messages_of(firm, task)}) + "\n" for task in tasks))
+def sft_rows(told: Sequence[Trajectory], firm: Company, path: Path) -> Any:
+    """Our rows on disk, read by NeMo-RL's dataset."""
+    save_rows(path, map(row_of, told))
     read = OpenAIFormatDataset(str(path), use_preserving_dataset=True)
-    rows = AllTaskProcessedDataset(
+    return AllTaskProcessedDataset(
         read.dataset,
         firm.chat.tokenizer,
         TaskDataSpec(task_name=read.task_name),
         partial(sft_processor, add_bos=False, add_eos=True, add_generation_prompt=True),
         max_seq_length=LONGEST,
     )
-    return told, rows
-
-
-def messages_of(firm: Company, task: Task) -> list[Mapping[str, str]]:
-    state, messages = firm.episode.start(task)
-    submission = {"answer": task.answer, "evidence": list(task.evidence)}
-    for text in (render_call("read_mail", {"id": task.evidence[0]}), render_call("submit", submission)):
-        messages.append({"role": "assistant", "content": text})
-        seen, state = firm.episode.step(state, text)
-        if not state.done:
-            messages.append({"role": "tool", "content": seen.text})
-    return messages
 
 
 def test_sft_train_learns_just_the_tokens_that_rl_would(firm: Company, cluster: None, tmp_path: Path) -> None:
@@ -243,7 +232,8 @@ def test_sft_train_learns_just_the_tokens_that_rl_would(firm: Company, cluster: 
         "sft.max_num_epochs=3", "sft.val_period=0", "sft.val_at_start=false", "checkpointing.enabled=false",
         "policy.tokenizer.chat_template=default",
     )  # fmt: skip
-    told, rows = sft_rows(firm, tmp_path)
+    told = [expert(firm, task) for task in questions(firm)[:4]]
+    rows = sft_rows(told, firm, tmp_path / "episodes.jsonl")
     policy = TinyPolicy(tiny_model(len(firm.chat.tokenizer)), firm.chat.tokenizer, lr=1e-2, batch_size=2)
     logger = KeptLogger(config.logger)
     sft.sft_train(
@@ -254,13 +244,13 @@ def test_sft_train_learns_just_the_tokens_that_rl_would(firm: Company, cluster: 
     assert len(policy.trained) == 6
     for step, data in enumerate(policy.trained):
         for place in range(2):
-            expert = told[(step * 2 + place) % len(told)]
+            once = told[(step * 2 + place) % len(told)]
             length = int(data["input_lengths"][place])
             ids, mask = data["input_ids"][place, :length].tolist(), data["token_mask"][place, :length].tolist()
             # The template's newline behind a turn belongs to the assistant's message there, and is trained too.
-            assert ids == [*expert.token_ids, newline]
+            assert ids == [*once.token_ids, newline]
             ends = [at for at in range(1, length) if ids[at - 1] == firm.chat.end_of_turn_id and mask[at - 1]]
-            assert [at for at in range(length - 1) if mask[at] != expert.loss_mask[at]] == ends[:-1]
+            assert [at for at in range(length - 1) if mask[at] != once.loss_mask[at]] == ends[:-1]
             assert [ids[at] for at in ends] == [newline] * 2
             assert [mask[at] for at in ends] == [1, 1]
     losses = [logger.kept[step + 1, "train/loss"] for step in range(6)]
