@@ -83,7 +83,14 @@ sys.exit(sum(node["Alive"] for node in ray.nodes()) < int(sys.argv[1]))' "$SLURM
 }
 
 # Not `ray stop`, which would end the Ray of another job on this machine too. All of ours name our folder.
-stop_ray() { pkill -TERM -f "$ray_folder/" || true; }
+stop_ray() {
+  local try
+  for try in 1 2 3 4 5 6 7 8 9 10; do
+    pkill -TERM -f "$ray_folder/" || return 0
+    sleep 0.5
+  done
+  pkill -KILL -f "$ray_folder/" || true # its control server does not always heed the other signal
+}
 
 # up OPTIONS...: Ray gives a node 30 seconds to come up, which a busy machine or a slow disk may need more than once.
 up() {
