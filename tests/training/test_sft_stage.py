@@ -95,6 +95,7 @@ def test_a_stage_leaves_its_pages_in_the_run_folder(trained: tuple[Config, Playe
     for name in ("general", "proposer", "solver"):
         assert 'class="masked"' in (folder / f"sft_sample_{name}.html").read_text()
     assert "| agentic | tool result | 0 |" in (folder / "sft_tokens.md").read_text()
+    assert "set A: 14 answers, gone through" in (folder / "events.log").read_text()
 
 
 def test_a_killed_stage_goes_on_and_ends_alike(trained: tuple[Config, Players], tmp_path: Path) -> None:

@@ -7,7 +7,8 @@ tells them apart: without one the model answers as before (set A, its own answer
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from environments.task import Role, Task
 from environments.trajectory import StopReason, Trajectory
 from training.checkpoint import CheckpointManager
 from training.config import Config
+from training.config_sft import SftConfig
 from training.engines.base import Sampling
 from training.recipe import Players
 from training.runlog import SFT, RunLog
@@ -27,6 +29,9 @@ from training.sft.picture import sample_page
 from training.sft.retention import RetentionStop, breach, mean_logprob
 from training.sft.samples import SETS, Sample, count_kinds, render_counts
 from training.warm_start import warm_start
+
+MAX_PASSES = 1.5
+"""Over the answers of set A, in a whole stage."""
 
 
 def sft_checkpoints(config: Config, folder: Path) -> CheckpointManager | None:
@@ -69,8 +74,9 @@ def dual_prompt_sft(
     done = found.step if found else 0
     if manager is not None:  # inside a self-play run, what stands in its log before the stage stays
         log.truncate_after(done, phase=SFT)
-    stream = dual_mix(samples, part)
-    batches = (next_batch(stream, part) for _ in range(part.max_num_steps))
+    drawn = Counter(sample.source for batch in batches_of(samples, part) for sample in batch)
+    tell_passes(drawn["general"] / max(len(general), 1), len(general), log)
+    batches = batches_of(samples, part)
     if found is None:
         watch.validate(0)
     for step, batch in enumerate(islice(batches, done, None), done + 1):
@@ -88,6 +94,21 @@ def dual_prompt_sft(
             manager.save(step, engine, {})
         if stopped:
             raise RetentionStop(f"SFT ended after step {step}: {fallen}")
+
+
+def batches_of(samples: Sequence[Sample], part: SftConfig) -> Iterator[list[Sample]]:
+    """Those of all the stage's steps."""
+    stream = dual_mix(samples, part)
+    return (next_batch(stream, part) for _ in range(part.max_num_steps))
+
+
+def tell_passes(passes: float, answers: int, log: RunLog) -> None:
+    """Answers that come again and again are learned by heart, and what is like them is forgotten."""
+    text = f"set A: {answers} answers, gone through {passes:.1f} times"
+    if passes > MAX_PASSES:
+        log.warn(f"{text}. That teaches them by heart: give more prompts, or raise sft.general.samples_per_prompt")
+    else:
+        log.say(text)
 
 
 class StageWatch:
