@@ -15,7 +15,7 @@ import json
 import statistics
 import sys
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "nemo_rl"))
@@ -53,21 +53,20 @@ SIZES = (
 )  # fmt: skip
 
 
-def play(engine: Engine, game: Game, steps: int, label: str) -> Lines:
+def play(engine: Engine, game: Game, steps: int, label: str) -> Iterator[dict[str, float]]:
     state = LoopState.load(game.config, {})
-    lines: Lines = []
     for step in range(1, steps + 1):
         report = train_step(engine, game.board, rule_judge(game.config), game.config, step, state)
-        lines.append(report.metrics)
+        yield report.metrics
         shown = {name: round(report.metrics.get(name, float("nan")), 4) for name in (BOTH[1], BOTH[2], BOTH[15])}
         print(f"{label} step {step}: {shown} {report.seconds['total']:.1f} s", flush=True)
-    return lines
 
 
-def stored(path: Path, make: Callable[[], Lines]) -> Lines:
+def stored(path: Path, make: Callable[[], Iterator[dict[str, float]]]) -> Lines:
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text("".join(json.dumps(line) + "\n" for line in make()))
+        with path.open("w", encoding="utf-8", buffering=1) as file:
+            file.writelines(json.dumps(line) + "\n" for line in make())
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
