@@ -179,7 +179,7 @@ def test_grpo_train_plays_pays_and_trains(
         logged = [
             json.loads(line) for line in next((tmp_path / "logs").rglob(f"train_data_step{step + 1}.jsonl")).open()
         ]
-        rewards = torch.tensor([row["rewards"] for row in logged])
+        rewards = torch.tensor([row["rewards"] for row in logged]).flatten()
         # Two of four were told: right, with the key mail opened. The others know nothing.
         assert rewards.tolist() == [1.5, 0.0, 1.5, 0.0] * PROMPTS
         assert data["sample_mask"].tolist() == [1.0] * PROMPTS * GROUP
