@@ -12,14 +12,10 @@ import argparse
 from pathlib import Path
 
 from training.config_load import load_config
-from training.console import printable
+from training.console import say
 from training.recipe import user_errors
 from training.sft_data.make import make_sft_data
 from training.sft_data.pipeline import table
-
-
-def say(text: str) -> None:
-    print(printable(text), flush=True)
 
 
 @user_errors()

@@ -14,14 +14,10 @@ from pathlib import Path
 from typing import get_args
 
 from training.config_load import load_config
-from training.console import printable
+from training.console import say
 from training.generators.build import build_questions
 from training.generators.make import GeneratorName, make_generator, make_plan, make_sieve
 from training.recipe import open_board, user_errors
-
-
-def say(text: str) -> None:
-    print(printable(text), flush=True)
 
 
 @user_errors()

@@ -82,6 +82,18 @@ def recover(parent: Path) -> None:
         shutil.rmtree(partial, ignore_errors=True)
 
 
+def saved_state(folder: Path, name: str) -> Path:
+    """The state file of an engine's checkpoint, after ``recover``. Raises FileNotFoundError where it is not there."""
+    recover(folder.parent)
+    state = folder / name
+    if not state.is_file():
+        raise FileNotFoundError(
+            f"{folder} has no {name}: it is not a checkpoint of this engine. To start from plain weights set "
+            "policy.model_name to the folder"
+        )
+    return state
+
+
 class CheckpointManager:
     """``folder/step_000123/`` holds ``policy/`` (``Engine.save``) and the loop's state.
 

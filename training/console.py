@@ -30,6 +30,11 @@ _KEY_NUMBERS = (
 _ACCURACY = re.compile(r"(?P<set>eval|val)/(?P<slice>hops\d+|overall)/accuracy")
 
 
+def say(text: str) -> None:
+    """A line of a script that has no run of its own."""
+    print(printable(text), flush=True)
+
+
 class RunConsole:
     """Text is shown as it is: mail text in it is never read as markup."""
 

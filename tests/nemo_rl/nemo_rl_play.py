@@ -73,17 +73,10 @@ Speak = Callable[[list[str], int], str | Turn]
 """The texts so far (prompt, turn, result, turn, ...) and how often this very context has been met; returns a turn."""
 
 
-@dataclass
-class ScriptedGeneration(GenerationInterface):
-    """Says what ``speak`` wants, as a server does that knows no more than token ids and ``max_seq_len``."""
+class ReadyGeneration(GenerationInterface):
+    """What NeMo-RL asks of a generation that is always awake and takes its weights from nobody."""
 
-    chat: ChatFormat
-    speak: Speak
-    max_seq_len: int = 4096
-    asynchronous: bool = False
-    tells_cuts: bool = True
-    met: Counter[tuple[int, ...]] = field(default_factory=Counter)
-    lock: Lock = field(default_factory=Lock)
+    asynchronous: bool
 
     @property
     def cfg(self) -> dict[str, Any]:
@@ -100,6 +93,19 @@ class ScriptedGeneration(GenerationInterface):
 
     def update_weights_via_ipc_zmq(self) -> list[Any]:
         return [ray.put(True)]
+
+
+@dataclass
+class ScriptedGeneration(ReadyGeneration):
+    """Says what ``speak`` wants, as a server does that knows no more than token ids and ``max_seq_len``."""
+
+    chat: ChatFormat
+    speak: Speak
+    max_seq_len: int = 4096
+    asynchronous: bool = False
+    tells_cuts: bool = True
+    met: Counter[tuple[int, ...]] = field(default_factory=Counter)
+    lock: Lock = field(default_factory=Lock)
 
     def generate(self, data: Any, greedy: bool = False) -> Any:
         rows: list[list[int]] = []

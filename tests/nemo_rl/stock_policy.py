@@ -11,8 +11,8 @@ from typing import Any
 import ray
 import torch
 from nemo_rl.distributed.batched_data_dict import BatchedDataDict
-from nemo_rl.models.generation.interfaces import GenerationInterface
 from nemo_rl.models.policy.interfaces import ColocatablePolicyInterface
+from nemo_rl_play import ReadyGeneration
 from transformers import PreTrainedTokenizerBase, Qwen3Config, Qwen3ForCausalLM
 
 
@@ -135,7 +135,7 @@ class TinyPolicy(ColocatablePolicyInterface):
 
 
 @dataclass
-class TinyGeneration(GenerationInterface):
+class TinyGeneration(ReadyGeneration):
     """Samples a turn from ``policy``'s model at temperature 1 until a stop token. ``told`` may put words in its mouth:
     a turn's ids for a row's context, or None to sample at most ``max_new_tokens``. Log-probs are always the model's."""
 
@@ -149,22 +149,6 @@ class TinyGeneration(GenerationInterface):
 
     def __post_init__(self) -> None:
         self.random = torch.Generator().manual_seed(0)
-
-    @property
-    def cfg(self) -> dict[str, Any]:
-        return {"backend": "vllm", "vllm_cfg": {"async_engine": self.asynchronous}}
-
-    def init_collective(self, *args: Any, **kwargs: Any) -> list[Any]:
-        return []
-
-    def prepare_for_generation(self, *args: Any, **kwargs: Any) -> bool:
-        return True
-
-    def finish_generation(self, *args: Any, **kwargs: Any) -> bool:
-        return True
-
-    def update_weights_via_ipc_zmq(self) -> list[Any]:
-        return [ray.put(True)]
 
     def generate(self, data: Any, greedy: bool = False) -> Any:
         contexts = [

@@ -18,7 +18,7 @@ from environments.chat_format import ChatFormat
 from environments.episode import Episode
 from environments.task import Task
 from environments.trajectory import Trajectory
-from training.checkpoint import recover, whole_folder
+from training.checkpoint import saved_state, whole_folder
 from training.config import Config, EngineConfig, LossConfig
 from training.engines.base import EffectiveSampling, Sampling, Weighted
 from training.engines.batching import PaddedBatch, length_batches, optimiser_steps, pad
@@ -205,14 +205,9 @@ class LocalEngine:
 
     def load(self, path: Path) -> None:
         """Raises FileNotFoundError when the folder was not written by ``save``, ValueError for another model's."""
-        recover(path.parent)
-        if not (path / _STATE).is_file():
-            raise FileNotFoundError(
-                f"{path} has no {_STATE}: it is not a checkpoint of this engine. To start from plain weights set "
-                "policy.model_name to the folder"
-            )
+        saved = saved_state(path, _STATE)
         load_weights(self.policy, path)
-        state: dict[str, Any] = torch.load(path / _STATE, map_location=self.policy.device, weights_only=True)
+        state: dict[str, Any] = torch.load(saved, map_location=self.policy.device, weights_only=True)
         self._weights.load_state(state["masters"])
         self._version = int(state["policy_version"])
         self._lagging.load(path, state.get("lagging", {}), self.policy)

@@ -16,7 +16,7 @@ from environments.episode import Episode
 from environments.nemo_rl_rows import RolloutLimits
 from environments.task import Task
 from environments.trajectory import Trajectory
-from training.checkpoint import recover, whole_folder
+from training.checkpoint import saved_state, whole_folder
 from training.config import Config, LossConfig
 from training.engines.base import EffectiveSampling, Sampling, Weighted
 from training.engines.batching import optimiser_steps
@@ -180,13 +180,7 @@ class NemoRlEngine:
 
     def load(self, path: Path) -> None:
         """Raises FileNotFoundError when the folder was not written by ``save``."""
-        recover(path.parent)
-        if not (path / _STATE).is_file():
-            raise FileNotFoundError(
-                f"{path} has no {_STATE}: it is not a checkpoint of this engine. To start from plain weights set "
-                "policy.model_name to the folder"
-            )
-        state = json.loads((path / _STATE).read_text(encoding="utf-8"))
+        state = json.loads(saved_state(path, _STATE).read_text(encoding="utf-8"))
         optimizer = path / OPTIMIZER
         self._rebuild(Start(path / WEIGHTS, optimizer if optimizer.exists() else None, state["model"]))
         self._loaded = path
