@@ -75,6 +75,7 @@ class LocalEngine:
         self._weights = MasterWeights(policy.model)
         self._optimisers: dict[Stage, Optimiser] = {}
         self._reference: Policy | None = None
+        self._recomputed: dict[str, list[float]] = {}  # of the present weights, by trajectory
         self._version = 0
         self._lagging = LaggingWeights(config.engine.sync_every)
         self._model_file = model_sampling(policy.model)
@@ -118,7 +119,9 @@ class LocalEngine:
             )
 
     def logprobs(self, trajectories: Sequence[Trajectory]) -> list[list[float]]:
-        return self._recompute(self.policy, trajectories)
+        found = self._recompute(self.policy, trajectories)
+        self._recomputed = {t.uid: values for t, values in zip(trajectories, found, strict=True)}
+        return found
 
     def update(self, batch: Sequence[Weighted], loss: LossConfig) -> Mapping[str, float]:
         """Means over the optimiser steps of the loss's metrics, ``grad_norm`` and ``lr``; counts are sums.
@@ -133,7 +136,7 @@ class LocalEngine:
             len(batch), self._config.policy.train_global_batch_size, [self._config.grpo.seed, self._version]
         )
         # With one optimiser step the weights before it are the present ones: no second forward pass is needed.
-        prev = self._recompute(self.policy, trajectories) if len(steps) > 1 else None
+        prev = self._previous(trajectories) if len(steps) > 1 else None
         reference = None
         if loss.reference_policy_kl_penalty > 0:
             reference = self._recompute(self._reference_policy(), trajectories)
@@ -148,6 +151,7 @@ class LocalEngine:
                 parts.append(self._policy_backward(batch, trajectories, indices, loss, whole, prev, reference))
             reports.append(merge_metrics(parts) | optimiser.step())
         self._version += 1
+        self._recomputed = {}
         report = {name: sum(each[name] for each in reports) / len(reports) for name in reports[0]}
         report["skipped_steps"] = sum(each["skipped_steps"] for each in reports)
         return report | {
@@ -174,6 +178,7 @@ class LocalEngine:
             right += float(correct.sum())
         report = self._optimiser("sft").step()
         self._version += 1
+        self._recomputed = {}
         self._lagging.drop()
         return report | {"loss": total, "token_accuracy": right / tokens, "trained_tokens": float(tokens)}
 
@@ -207,6 +212,7 @@ class LocalEngine:
         """Raises FileNotFoundError when the folder was not written by ``save``, ValueError for another model's."""
         saved = saved_state(path, _STATE)
         load_weights(self.policy, path)
+        self._recomputed = {}
         state: dict[str, Any] = torch.load(saved, map_location=self.policy.device, weights_only=True)
         self._weights.load_state(state["masters"])
         self._version = int(state["policy_version"])
@@ -245,6 +251,13 @@ class LocalEngine:
         if self._reference is None:
             self._reference = frozen_copy(self.policy)
         return self._reference
+
+    def _previous(self, trajectories: Sequence[Trajectory]) -> list[list[float]]:
+        """The loop has asked for these log-probs already, with the same weights, to look for mismatches."""
+        known = self._recomputed
+        if all(trajectory.uid in known for trajectory in trajectories):
+            return [known[trajectory.uid] for trajectory in trajectories]
+        return self._recompute(self.policy, trajectories)
 
     def _token_budget(self, kind: Literal["train", "logprob"]) -> int:
         batching = self._config.policy.dynamic_batching
