@@ -215,14 +215,16 @@ def render_hits(result: SearchResult, settings: ToolSettings) -> str:
         return "no hits\nTry other or fewer words, or drop a filter." if settings.describe == "full" else "no hits"
     noun = "hit" if result.total == 1 else "hits"
     head = f"{shown} {noun}" if shown >= result.total else f"{shown} of {result.total} {noun}"
-    return "\n".join((head, *(_hit_line(hit, settings) for hit in result.hits)))
+    fields: list[HitField] = [name for name in _HEADER_ORDER if name in settings.hit_fields]
+    snippets, chars = "snippet" in settings.hit_fields, settings.field_chars
+    return "\n".join((head, *(_hit_line(hit, fields, chars, snippets) for hit in result.hits)))
 
 
 def render_mail(document: Document, settings: ToolSettings, offset: int = 0) -> str:
     """Header, then up to ``mail_chars`` of the body from ``offset`` (both in characters)."""
     fields = settings.mail_fields
     if settings.header_style == "line":
-        wanted = (_brief_field(document, name, settings) for name in _HEADER_ORDER if name in fields)
+        wanted = (_brief_field(document, name, settings.field_chars) for name in _HEADER_ORDER if name in fields)
         header = " | ".join((document.id, *wanted))
     else:
         header = "\n".join(_full_header(document, settings))
@@ -236,10 +238,10 @@ def render_mail(document: Document, settings: ToolSettings, offset: int = 0) -> 
     return f"{header}\n{body}" if settings.header_style == "line" else f"{header}\n\n{body}"
 
 
-def _hit_line(hit: Hit, settings: ToolSettings) -> str:
-    cells = [hit.document.id]
-    cells += [_brief_field(hit.document, name, settings) for name in _HEADER_ORDER if name in settings.hit_fields]
-    if "snippet" in settings.hit_fields:
+def _hit_line(hit: Hit, fields: Sequence[HitField], chars: int, snippet: bool) -> str:
+    document = hit.document
+    cells = [document.id, *[_brief_field(document, name, chars) for name in fields]]
+    if snippet:
         cells.append(_cell(hit.snippet) or "(empty)")
     return " | ".join(cells)
 
@@ -254,12 +256,12 @@ def _capped_cell(text: str, chars: int) -> str:
     return _capped(_cell(text), chars)
 
 
-def _brief_field(document: Document, name: HitField, settings: ToolSettings) -> str:
+def _brief_field(document: Document, name: HitField, chars: int) -> str:
     if name == "date":
-        return document.date.date().isoformat() if document.date else "no date"
+        return document.date.isoformat()[:10] if document.date else "no date"
     if name == "sender":
-        return _capped_cell(document.sender_name or document.sender, settings.field_chars) or "unknown"
-    return _capped_cell(document.subject, settings.field_chars) or "(no subject)"
+        return _capped_cell(document.sender_name or document.sender, chars) or "unknown"
+    return _capped_cell(document.subject, chars) or "(no subject)"
 
 
 def _full_header(document: Document, settings: ToolSettings) -> list[str]:

@@ -23,7 +23,8 @@ from training.config import Config
 from training.engines.base import Engine
 from training.faults import FaultWatch
 from training.game import Board
-from training.play import Clock, Played, play
+from training.play import Clock, play
+from training.played import Played
 from training.pool import QuestionPool
 
 T = TypeVar("T")

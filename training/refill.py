@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from environments.task import Task
-from environments.trajectory import Trajectory
 from rewards.judge import Judge
 from training.advantages import count_groups
 from training.config import Config
@@ -20,48 +19,25 @@ from training.engines.base import Engine
 from training.faults import FaultWatch
 from training.game import phase_sampling
 from training.judging import solver_pay
+from training.played import Played
 from training.pool import QuestionPool, sort_of
-from training.proposals import Proposals, asked_tasks, send_on
+from training.proposals import asked_tasks, send_on
 from training.selection import out_of_group
 
 FIRST_PHASE = 10  # of the refills' rollouts, for ``phase_sampling``
 
 
-@dataclass(frozen=True, slots=True)
-class Solved:
-    """``asked`` and ``older`` are one task a Solver group, of this step's questions and of the pool's; ``trajectories``
-    are their rollouts. ``rounds`` of refilling it took, and ``lacking`` groups with rewards that differ are still not
-    there."""
-
-    proposals: Proposals
-    asked: list[Task]
-    older: list[Task]
-    trajectories: list[Trajectory]
-    rounds: int = 0
-    lacking: int = 0
-
-    def metrics(self, first: Solved) -> dict[str, float]:
-        """Beside the ``first`` round's groups."""
-        more = len(self.asked) + len(self.older) - len(first.asked) - len(first.older)
-        return {
-            "refill/rounds": float(self.rounds),
-            "refill/groups": float(more),
-            "refill/lacking": float(self.lacking),
-        }
-
-
 def refill(
-    engine: Engine, judge: Judge, config: Config, step: int, first: Solved, pool: QuestionPool, faults: FaultWatch
-) -> Solved:
+    engine: Engine, judge: Judge, config: Config, step: int, first: Played, pool: QuestionPool, faults: FaultWatch
+) -> Played:
     """Up to ``selfplay.refill_rounds`` further rounds after the ``first``: as many groups as lack, of this step's other
-    valid questions, then of the pool. Ends sooner where no question is left or the step is lost."""
+    valid questions, then of the pool. Ends sooner where no question is left or the step is lost. Its metrics say how
+    many rounds it took, how many groups it brought, and how many with rewards that differ are ``lacking`` still."""
     play = config.selfplay
     rng = random.Random(f"{config.grpo.seed}/{step}/refill")
-    now = first
-    for number in range(1, play.refill_rounds + 1):
-        lacking = play.max_solver_groups - _with_contrast(now.trajectories, judge, config)
-        if lacking <= 0 or faults.lost:
-            break
+    now, rounds = first, 0
+    lacking = _lacking(now, judge, config)
+    while lacking and rounds < play.refill_rounds and not faults.lost:
         proposals = send_on(now.proposals, config, step, rng, lacking, pool)
         known = {task.group_id for task in now.asked}
         asked = [task for task in asked_tasks(proposals, config, rng) if task.group_id not in known]
@@ -69,12 +45,25 @@ def refill(
         older = older_tasks(pool, lacking - len(asked), served, config, step, rng, start=len(now.older))
         if not (asked or older):
             break
-        played = engine.rollout(
-            solver_tasks([*asked, *older], config), phase_sampling(config, step, FIRST_PHASE + number)
+        rounds += 1
+        solved = engine.rollout(
+            solver_tasks([*asked, *older], config), phase_sampling(config, step, FIRST_PHASE + rounds)
         )
-        faults.count(played)
-        now = Solved(proposals, [*now.asked, *asked], [*now.older, *older], [*now.trajectories, *played], rounds=number)
-    return replace(now, lacking=max(play.max_solver_groups - _with_contrast(now.trajectories, judge, config), 0))
+        faults.count(solved)
+        now = replace(
+            now,
+            proposals=proposals,
+            asked=[*now.asked, *asked],
+            older=[*now.older, *older],
+            solved=[*now.solved, *solved],
+        )
+        lacking = _lacking(now, judge, config)
+    metrics = {
+        "refill/rounds": float(rounds),
+        "refill/groups": float(len(now.served) - len(first.served)),
+        "refill/lacking": float(lacking),
+    }
+    return replace(now, metrics=now.metrics | metrics)
 
 
 def solver_tasks(questions: Sequence[Task], config: Config) -> list[Task]:
@@ -101,11 +90,12 @@ def older_tasks(
     ]
 
 
-def _with_contrast(solved: Sequence[Trajectory], judge: Judge, config: Config) -> int:
-    """Solver groups in which rewards differ."""
-    pay = solver_pay(solved, judge, config.rewards.solver)
+def _lacking(played: Played, judge: Judge, config: Config) -> int:
+    """Solver groups with rewards that differ, short of ``selfplay.max_solver_groups``."""
+    pay = solver_pay(played.solved, judge, config.rewards.solver)
     counts = count_groups(
-        [p.total for p in pay], [t.group_id for t in solved],
-        [out_of_group(t, p) for t, p in zip(solved, pay, strict=True)],
+        [p.total for p in pay], [t.group_id for t in played.solved],
+        [out_of_group(t, p) for t, p in zip(played.solved, pay, strict=True)],
     )  # fmt: skip
-    return counts.groups - counts.zero_variance - counts.all_masked - counts.singletons
+    contrast = counts.groups - counts.zero_variance - counts.all_masked - counts.singletons
+    return max(config.selfplay.max_solver_groups - contrast, 0)

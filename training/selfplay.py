@@ -25,7 +25,8 @@ from training.judging import judge_faults, judge_metrics, solver_pay, success_ra
 from training.loop_state import LoopState
 from training.losses import role_weights
 from training.mismatch import beyond_threshold, mismatch_metrics, sequence_errors
-from training.play import Clock, Played, play
+from training.play import Clock, play
+from training.played import Played
 from training.proposer_pay import pay_metrics, proposer_pay, sketch_of
 from training.samples import Record, trajectory_record
 from training.selection import out_of_group, select
@@ -86,7 +87,7 @@ def train_step(
         advantages = _advantages(played.trajectories, pay.all, config)
     kept, learned = _learn(engine, played, pay, advantages, config, step, faults, clock)
     rules = RuleJudge(config.rewards.answers)  # what the facts say is no question for a model
-    proposals, served = played.proposals, [*played.asked, *played.older]
+    proposals = played.proposals
     metrics = (
         played.metrics
         | learned
@@ -94,7 +95,7 @@ def train_step(
         | judge_metrics(pay.solvers)
         | proposal_metrics(proposals.trajectories, proposals.refusals, proposals.group_of, board, rules)
         | pay_metrics(proposals, pay.proposers)
-        | served_metrics(served, board, rules)
+        | served_metrics(played.served, board, rules)
         | {"pool/sorts": float(len(state.pool)), "pool/drawn": float(len(played.older))}
         | faults.metrics()
     )

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import lru_cache
 
 from corpus_index.backends.base import QueryRejected
 from corpus_index.backends.tantivy_query import COMPLETE_SCORE, SUBJECT_BOOST, wordless
@@ -105,7 +106,7 @@ class _Compiler:
         self._add(len(spelled), "keywords")
         should = self._text("any", spelled.values())
         if query.complete_first and len(query.keywords) > 1:
-            everywhere = [_either(_phrase(field, word) for field in TEXT_FIELDS) for word in spelled.values()]
+            everywhere = list(map(_somewhere, spelled.values()))
             should.append(_constant(_bool(must=everywhere), COMPLETE_SCORE))
         scored = _bool(should=should, minimum_should_match=1, filter=self._scope(query))
         return Compiled(scored, frozenset(spelled), scored=True)
@@ -191,6 +192,11 @@ class _Compiler:
 
 def _phrase(field: str, text: str, boost: float = 1.0) -> Dsl:
     return {"match_phrase": {field: {"query": encodable(text), "boost": boost}}}
+
+
+@lru_cache(maxsize=4096)  # what is returned goes into several queries and is changed in none
+def _somewhere(word: str) -> Dsl:
+    return _either(_phrase(field, word) for field in TEXT_FIELDS)
 
 
 def _dates(after: datetime | None, before: datetime | None) -> Dsl:

@@ -158,7 +158,7 @@ class Compiler:
             raise wordless(path, text)
         return tantivy.Query.boolean_query([(Occur.Must, self._phrase(field, piece)) for piece in pieces])
 
-    def _phrase(self, field: str, tokens: list[tuple[int, str]]) -> tantivy.Query:
+    def _phrase(self, field: str, tokens: Sequence[tuple[int, str]]) -> tantivy.Query:
         if len(tokens) == 1:
             return self._term(field, tokens[0][1], "freq")
         first = tokens[0][0]

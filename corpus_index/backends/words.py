@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import threading
+from functools import lru_cache
 
 from tantivy import Filter, TextAnalyzer, TextAnalyzerBuilder, Tokenizer
 
 from corpus_index.document import encodable
+from corpus_index.query import MAX_TEXT
 
 ENGLISH, WORDS = "english_v1", "words_v1"  # names written into the index: change them with the analysers below
 MAX_WORD = 60  # bytes from which on a run is encoded data, not a word
@@ -28,12 +30,16 @@ class Words:
         self._analysers = analysers()
         self._lock = threading.Lock()  # an analyser holds its token stream: one text at a time
         self._stems: dict[str, str] = {}
+        self._known = lru_cache(maxsize=20_000)(self._analysed)  # Solvers of a group ask for the same words
 
-    def tokens(self, analyser: str, text: str) -> list[tuple[int, str]]:
+    def tokens(self, analyser: str, text: str) -> tuple[tuple[int, str], ...]:
         """(position, word) of a text; positions have holes where a run was too long."""
+        return self._known(analyser, text) if len(text) <= MAX_TEXT else self._analysed(analyser, text)
+
+    def _analysed(self, analyser: str, text: str) -> tuple[tuple[int, str], ...]:
         with self._lock:
             tokens = self._analysers[analyser].pre_tokenize(encodable(text)).tokens
-        return [(token.position, token.text) for token in tokens]
+        return tuple((token.position, token.text) for token in tokens)
 
     def stem(self, word: str) -> str:
         """The stem of one surface word, remembered; "" where it is not one word."""

@@ -16,7 +16,7 @@ from training.ahead import RolloutsAhead
 from training.config import Config
 from training.faults import FaultStop
 from training.loop_state import LoopState
-from training.play import Played
+from training.played import Played
 from training.pool import QuestionPool
 from training.selfplay import train_step
 
