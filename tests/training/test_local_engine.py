@@ -128,7 +128,7 @@ def test_logits_in_pieces_are_the_same(
 ) -> None:
     whole = tiny.engine(tiny.config(folder))
     losses = [whole.sft(trajectories)["loss"]]
-    monkeypatch.setattr("training.engines.local._LOGIT_BUDGET", tiny.VOCABULARY * 5)
+    monkeypatch.setattr("training.engines.scoring._LOGIT_BUDGET", tiny.VOCABULARY * 5)
     pieces = tiny.engine(tiny.config(folder))
     losses.append(pieces.sft(trajectories)["loss"])
     assert losses[0] == pytest.approx(losses[1], abs=1e-6)

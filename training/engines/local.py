@@ -6,12 +6,10 @@ import weakref
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
-from torch.nn.functional import cross_entropy
-from torch.utils.checkpoint import checkpoint
 from transformers import GenerationConfig as HfGenerationConfig
 
 from environments.chat_format import ChatFormat
@@ -21,17 +19,17 @@ from environments.trajectory import Trajectory
 from training.checkpoint import saved_state, whole_folder
 from training.config import Config, EngineConfig, LossConfig
 from training.engines.base import EffectiveSampling, Sampling, Weighted
-from training.engines.batching import PaddedBatch, length_batches, optimiser_steps, pad
+from training.engines.batching import length_batches, optimiser_steps, pad
 from training.engines.generation import GenerationLimits, generate
 from training.engines.lagging import LaggingWeights
 from training.engines.models import Policy, frozen_copy, load_weights, model_sampling
 from training.engines.optimisation import MasterWeights, Optimiser, OptimiserSettings, rl_settings, sft_settings
+from training.engines.scoring import recompute, token_logprobs
 from training.engines.tool_calls import ToolCalls, ToolLoop
 from training.losses import Denominators, denominators, merge_metrics, policy_loss
 
 _STATE = "training_state.pt"
 _REFERENCE = "reference"
-_LOGIT_BUDGET = 2**26  # logits held at once (fp32: 256 MiB); more are recomputed in the backward pass
 
 Stage = Literal["sft", "rl"]
 
@@ -170,7 +168,7 @@ class LocalEngine:
         lengths = [len(trajectory.token_ids) for trajectory in trajectories]
         for indices in length_batches(lengths, self._token_budget("train")):
             padded = pad(trajectories, indices, self.policy.device)
-            logprobs, correct = self._token_logprobs(self.policy, padded, temperature=1.0)
+            logprobs, correct = token_logprobs(self.policy, padded, temperature=1.0)
             loss = -logprobs.sum() / tokens
             loss.backward()  # pyright: ignore[reportUnknownMemberType]
             self._weights.collect()
@@ -276,7 +274,7 @@ class LocalEngine:
         reference: list[list[float]] | None,
     ) -> dict[str, float]:
         padded = pad(trajectories, indices, self.policy.device)
-        sampled, _ = self._token_logprobs(self.policy, padded, self._config.policy.generation.temperature)
+        sampled, _ = token_logprobs(self.policy, padded, self._config.policy.generation.temperature)
         current = padded.spread(sampled)
         mask = padded.spread(torch.ones_like(sampled))
 
@@ -298,37 +296,9 @@ class LocalEngine:
         self._weights.collect()
         return output.metrics
 
-    @torch.no_grad()
     def _recompute(self, policy: Policy, trajectories: Sequence[Trajectory]) -> list[list[float]]:
-        lengths = [len(trajectory.token_ids) for trajectory in trajectories]
-        result: list[list[float]] = [[0.0] * length for length in lengths]
-        known = [index for index, trajectory in enumerate(trajectories) if trajectory.sampled_tokens]
-        for places in length_batches([lengths[index] for index in known], self._token_budget("logprob")):
-            padded = pad(trajectories, [known[place] for place in places], policy.device)
-            sampled, _ = self._token_logprobs(policy, padded, self._config.policy.generation.temperature)
-            for index, row in zip(padded.indices, padded.spread(sampled).tolist(), strict=True):
-                result[index] = row[: lengths[index]]
-        return result
-
-    def _token_logprobs(self, policy: Policy, padded: PaddedBatch, temperature: float) -> tuple[Tensor, Tensor]:
-        """Log-probs of the sampled tokens at ``temperature``, fp32 ``[sampled]``, and whether each is the argmax.
-
-        The vocabulary's part runs on the sampled tokens alone.
-        """
-        features = policy.features(padded.token_ids, use_cache=False)[padded.row, padded.column]
-
-        def score(features: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
-            logits = policy.logits(features).float() / temperature
-            return -cross_entropy(logits, target, reduction="none"), logits.detach().argmax(dim=-1) == target
-
-        rows = max(_LOGIT_BUDGET // policy.model.config.vocab_size, 1)
-        if len(features) <= rows:
-            return score(features, padded.target)
-        parts = [
-            cast("tuple[Tensor, Tensor]", checkpoint(score, some, target, use_reentrant=False))
-            for some, target in zip(features.split(rows), padded.target.split(rows), strict=True)
-        ]
-        return torch.cat([part[0] for part in parts]), torch.cat([part[1] for part in parts])
+        temperature = self._config.policy.generation.temperature
+        return recompute(policy, trajectories, temperature=temperature, token_budget=self._token_budget("logprob"))
 
 
 def _rows(values: Sequence[Sequence[float]], indices: Sequence[int], like: Tensor) -> Tensor:
