@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from corpus_index.document import Document
+from corpus_index.entities import named_things
 from environments.questions import Question
 from environments.task import Task
 from training.config import Config
@@ -88,10 +89,13 @@ def _proposers(
 def entities_of(taught: TaughtTask, evidence: tuple[str, ...], question: str, board: Board) -> tuple[str, ...]:
     """What an episode is about, for the split: the things its question names, and its mails.
 
-    A Solver's question brings its entity; a Proposer's is read by the company's oracle where there is one.
+    A Solver's question may bring its entities; a Proposer's is read by the company's oracle where there is one, else by
+    its capitals and digits.
     """
     named = list(taught.entities)
-    if not named and board.company is not None and (parsed := board.company.parse(question)) is not None:
+    if board.company is None:
+        named += named_things(question)
+    elif not named and (parsed := board.company.parse(question)) is not None:
         named.append(parsed.entity)
     mails = dict.fromkeys((*taught.task.evidence, *evidence))
     return (*named, *(f"mail {mail_id}" for mail_id in mails))
