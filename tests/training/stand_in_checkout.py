@@ -91,10 +91,16 @@ defaults: grpo_math_1B.yaml
 policy: {dtensor_cfg: {enabled: false}, megatron_cfg: {enabled: true}, optimizer: null}
 """,
     SFT: _POLICY
-    + _RUN
+    + _RUN.replace("{save_opt", '{metric_name: "val:val_loss", save_opt')
     + """
-data: {shuffle: true, train: {dataset_name: squad}}
-sft: {max_num_epochs: 1, val_global_batch_size: 32}
+data:
+  shuffle: true
+  max_input_seq_length: ${policy.max_total_sequence_length}
+  add_bos: true
+  train: {dataset_name: squad, split: train}
+  validation: {dataset_name: squad, split: validation}
+  default: {processor: sft_processor}
+sft: {max_num_epochs: 1, max_num_steps: 60, val_global_batch_size: 32, val_micro_batch_size: 1}
 """,
 }
 

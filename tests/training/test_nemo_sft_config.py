@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from stand_in_checkout import make_checkout
 
 from training.config_load import ConfigError, load_config
 from training.config_sft import RetentionConfig
@@ -16,38 +17,11 @@ from training.runlog import RunLog
 from training.sft.retention import RetentionStop
 
 CONFIGS = Path(__file__).resolve().parents[2] / "examples" / "configs"
-DEFAULTS = """
-sft: {max_num_epochs: 1, max_num_steps: 60, val_global_batch_size: 32, val_micro_batch_size: 1}
-checkpointing: {enabled: true, metric_name: "val:val_loss", save_optimizer: true, save_consolidated: false}
-policy:
-  model_name: of-another-task
-  tokenizer: {name: "${policy.model_name}", chat_template: "Context:"}
-  train_micro_batch_size: 1
-  max_total_sequence_length: 1024
-  make_sequence_length_divisible_by: 1
-  dtensor_cfg: {enabled: true, activation_checkpointing: false}
-  megatron_cfg:
-    {enabled: false, tensor_model_parallel_size: 1, sequence_parallel: false, activation_checkpointing: false}
-  sequence_packing: {enabled: false, train_mb_tokens: 1024}
-  optimizer: {name: torch.optim.AdamW, kwargs: {lr: 5.0e-6, foreach: false}}
-data:
-  max_input_seq_length: ${policy.max_total_sequence_length}
-  add_bos: true
-  train: {dataset_name: squad, split: train}
-  validation: {dataset_name: squad, split: validation}
-  default: {processor: sft_processor}
-logger: {monitor_gpus: true, wandb: {name: "sft-dev-${data.train.dataset_name}"}}
-cluster: {gpus_per_node: 1}
-"""
 
 
 @pytest.fixture(autouse=True)
 def source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "nemo_rl").mkdir()
-    (tmp_path / "nemo_rl" / "package_info.py").write_text("MAJOR = 0\nMINOR = 7\nPATCH = 0\n")
-    (tmp_path / "examples" / "configs").mkdir(parents=True)
-    (tmp_path / "examples" / "configs" / "sft.yaml").write_text(DEFAULTS)
-    monkeypatch.setenv("NEMO_RL_SOURCE", str(tmp_path))
+    monkeypatch.setenv("NEMO_RL_SOURCE", str(make_checkout(tmp_path / "nemo-rl")))
     monkeypatch.delenv("NEMO_RL_HOME", raising=False)
 
 
