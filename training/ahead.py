@@ -23,7 +23,7 @@ from training.config import Config
 from training.engines.base import Engine
 from training.faults import FaultWatch
 from training.game import Board
-from training.play import Clock, play
+from training.play import Clock, StepPlay
 from training.played import Played
 from training.pool import QuestionPool
 
@@ -110,5 +110,5 @@ class RolloutsAhead:
 
     def _play(self, permit: _Permit) -> Round:
         faults, clock = FaultWatch(permit.config.env), Clock()
-        played = play(self._engine, self._board, self._judge, permit.config, permit.step, permit.pool, faults, clock)
-        return Round(permit.step, played, faults, clock)
+        step = StepPlay(self._engine, self._board, self._judge, permit.config, permit.step, permit.pool, faults, clock)
+        return Round(permit.step, step.play(), faults, clock)

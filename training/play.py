@@ -41,24 +41,9 @@ class Clock:
         self.seconds[name] = self.seconds.get(name, 0.0) + time.monotonic() - started
 
 
-def play(
-    engine: Engine,
-    board: Board,
-    judge: Judge,
-    config: Config,
-    step: int,
-    pool: QuestionPool,
-    faults: FaultWatch,
-    clock: Clock,
-) -> Played:
-    """The pool is drawn from and left as it is. Raises FaultStop where too many rollouts failed and ``env.on_faults``
-    says to stop."""
-    return _Turn(engine, board, judge, config, step, pool, faults, clock).played()
-
-
 @dataclass(frozen=True, slots=True)
-class _Turn:
-    """What the parts of a step's rollouts share."""
+class StepPlay:
+    """A step's rollouts. The pool is drawn from and left as it is."""
 
     engine: Engine
     board: Board
@@ -69,7 +54,8 @@ class _Turn:
     faults: FaultWatch
     clock: Clock
 
-    def played(self) -> Played:
+    def play(self) -> Played:
+        """Raises FaultStop where too many rollouts failed and ``env.on_faults`` says to stop."""
         rng = random.Random(f"{self.config.grpo.seed}/{self.step}")
         if self.config.selfplay.mode == "selfplay":
             played = self._ask(rng)

@@ -25,7 +25,7 @@ from training.judging import judge_faults, judge_metrics, solver_pay, success_ra
 from training.loop_state import LoopState
 from training.losses import role_weights
 from training.mismatch import beyond_threshold, mismatch_metrics, sequence_errors
-from training.play import Clock, play
+from training.play import Clock, StepPlay
 from training.played import Played
 from training.proposer_pay import pay_metrics, proposer_pay, sketch_of
 from training.samples import Record, trajectory_record
@@ -76,7 +76,7 @@ def train_step(
     state = LoopState.load(config, {}) if state is None else state
     faults, clock = FaultWatch(config.env), Clock()
     if ahead is None:
-        played = play(engine, board, judge, config, step, state.pool, faults, clock)
+        played = StepPlay(engine, board, judge, config, step, state.pool, faults, clock).play()
     else:
         with clock("wait"):
             done = ahead.take(step, config, state.pool)

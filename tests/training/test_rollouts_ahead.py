@@ -11,11 +11,11 @@ from scripted_play import OneWeightEngine, board, half_right
 
 from environments.task import Role, Task
 from rewards.judge import RuleJudge
-from training import ahead as module
 from training.ahead import RolloutsAhead
 from training.config import Config
 from training.faults import FaultStop
 from training.loop_state import LoopState
+from training.play import StepPlay
 from training.played import Played
 from training.pool import QuestionPool
 from training.selfplay import train_step
@@ -25,7 +25,7 @@ CONFIG = Config()
 
 
 class Player:
-    """Stands in for ``play``: notes how many steps were trained when each began."""
+    """Stands in for ``StepPlay.play``: notes how many steps were trained when each began."""
 
     def __init__(self) -> None:
         self.trained = 0
@@ -37,11 +37,10 @@ class Player:
         self.release = Event()
         self.done: list[str] = []
 
-    def __call__(
-        self, engine: Any, board: Any, judge: Any, config: Config, step: int, pool: QuestionPool, *_: Any
-    ) -> Played:
+    def play(self, part: StepPlay) -> Played:
+        step = part.step
         self.begun[step] = self.trained
-        self.pools[step] = pool
+        self.pools[step] = part.pool
         self.changed.set()
         if step == self.fails_at:
             raise FaultStop("the index is away")
@@ -59,7 +58,7 @@ class Player:
 @pytest.fixture
 def player(monkeypatch: pytest.MonkeyPatch) -> Player:
     made = Player()
-    monkeypatch.setattr(module, "play", made)
+    monkeypatch.setattr(StepPlay, "play", lambda part: made.play(part))
     return made
 
 
