@@ -45,7 +45,7 @@ class Words:
         """The stem of one surface word, remembered; "" where it is not one word."""
         known = self._stems.get(word)
         if known is None:
-            tokens = self.tokens(ENGLISH, word)
+            tokens = self._analysed(ENGLISH, word)  # remembered once, below
             known = tokens[0][1] if len(tokens) == 1 else ""
             if len(self._stems) >= 50_000:
                 self._stems.clear()
