@@ -248,10 +248,14 @@ class NemoRlEngine:
         if pieces.colocated:
             self._finish(pieces)
 
-    def _forward(self, pieces: Pieces, columns: Columns) -> Tensor:
+    def _to_score(self, pieces: Pieces, columns: Columns) -> Any:
+        """What a pass for log-probs reads, with the workers ready for one."""
         self._clear_for_training(pieces)
         pieces.policy.prepare_for_lp_inference()
-        return pieces.policy.get_logprobs(batched({name: columns[name] for name in _LOGPROB_COLUMNS}))["logprobs"]
+        return batched({name: columns[name] for name in _LOGPROB_COLUMNS})
+
+    def _forward(self, pieces: Pieces, columns: Columns) -> Tensor:
+        return pieces.policy.get_logprobs(self._to_score(pieces, columns))["logprobs"]
 
     def _previous(self, pieces: Pieces, trajectories: Sequence[Trajectory], rows: Rows, columns: Columns) -> Tensor:
         """The loop has asked for these log-probs already, with the same weights, to look for mismatches."""
@@ -266,10 +270,7 @@ class NemoRlEngine:
     def _reference(self, pieces: Pieces, columns: Columns, loss: LossConfig) -> Tensor:
         if loss.reference_policy_kl_penalty == 0:
             return torch.zeros_like(columns["generation_logprobs"])
-        self._clear_for_training(pieces)
-        pieces.policy.prepare_for_lp_inference()
-        data = batched({name: columns[name] for name in _LOGPROB_COLUMNS})
-        return pieces.policy.get_reference_policy_logprobs(data)["reference_logprobs"]
+        return pieces.policy.get_reference_policy_logprobs(self._to_score(pieces, columns))["reference_logprobs"]
 
     def _train(self, pieces: Pieces, columns: Columns, loss: LossConfig, global_batch: int) -> Mapping[str, Any]:
         # The loss is NeMo-RL's class: it can be imported only where NeMo-RL is.
