@@ -6,6 +6,10 @@
 Both sides send the same request body through a client with the same number of connections and parse the same answer;
 ours also reads the model's call, compiles the query, cuts snippets and writes the text the model reads. The sides take
 turns in short rounds. A time is that of one call as its episode sees it, waiting for a free connection included.
+
+Where there are more episodes than connections, how they wait decides the median. The bare client hands a connection to
+whoever asks when one is free, mostly the episode that has just given it back, and lets others starve; ours serves
+them in the order in which they asked. The bare client behind the same queue is therefore a side of its own.
 """
 
 from __future__ import annotations
@@ -33,7 +37,7 @@ from environments.protocol import ToolCall
 from environments.tools import ToolBox, ToolSettings
 
 LIMIT = 10
-BARE, OURS = "bare client", "tool search"
+BARE, IN_TURN, OURS = "bare client", "bare client, in turn", "tool search"
 
 Ask = Callable[[list[str]], Awaitable[object]]
 
@@ -62,6 +66,7 @@ async def measure(
     tools = ToolBox(index, ToolSettings(max_hits=LIMIT))
     plain = client_options(address) | {"serializer": JSONSerializer()}  # as the library comes
     client = AsyncOpenSearch(**plain, maxsize=POOL, timeout=SEARCH_TIMEOUT)
+    places = asyncio.Semaphore(POOL)
     bodies: dict[tuple[str, ...], dict[str, object]] = {}
     for own in queries:
         arguments = {"keywords": own, "limit": LIMIT, "complete_first": tools.settings.complete_first}
@@ -71,17 +76,22 @@ async def measure(
     async def bare(own: list[str]) -> object:
         return await client.search(index=address.name, body=bodies[tuple(own)])
 
+    async def in_turn(own: list[str]) -> object:
+        async with places:
+            return await bare(own)
+
     async def ours(own: list[str]) -> object:
         outcome = await tools.arun(ToolCall(name="search_keyword", arguments={"keywords": own}))
         assert not outcome.error, outcome.error
         return outcome
 
-    sides: dict[str, Ask] = {BARE: bare, OURS: ours}
+    sides: dict[str, Ask] = {BARE: bare, IN_TURN: in_turn, OURS: ours}
+    names = list(sides)
     found: dict[int, dict[str, tuple[list[float], float]]] = {}
     for level in levels:
         found[level] = {name: ([], 0.0) for name in sides}
         for number in range(rounds + 1):
-            for name in sorted(sides, reverse=number % 2 == 0):
+            for name in (*names[number % 3 :], *names[: number % 3]):
                 gc.collect()
                 seconds, wall = await episodes(sides[name], queries, level)
                 if number:
@@ -95,17 +105,17 @@ async def measure(
 
 def report(found: dict[int, dict[str, tuple[list[float], float]]], title: str) -> Table:
     table = Table(title=title)
-    for column in ("episodes", "", "p50 ms", "p95 ms", "p99 ms", "searches/s", "p50 ratio", "rate ratio"):
+    for column in ("episodes", "", "p50 ms", "p95 ms", "p99 ms", "searches/s", "rate ratio", "p50 ratio", "in turn"):
         table.add_column(column, justify="right" if column else "left")
     for level, sides in found.items():
-        median = statistics.median(sides[BARE][0])
+        medians = [statistics.median(sides[name][0]) for name in (BARE, IN_TURN)]
         rate = len(sides[BARE][0]) / sides[BARE][1]
         for name, (seconds, wall) in sides.items():
             cuts = statistics.quantiles(seconds, n=100)
             cells = [f"{cuts[at - 1] * 1000:,.1f}" for at in (50, 95, 99)]
             own = len(seconds) / wall
-            ratios = (f"{statistics.median(seconds) / median:.2f}", f"{own / rate:.2f}")
-            table.add_row(str(level), name, *cells, f"{own:,.0f}", *ratios)
+            ratios = [f"{statistics.median(seconds) / median:.2f}" for median in medians]
+            table.add_row(str(level), name, *cells, f"{own:,.0f}", f"{own / rate:.2f}", *ratios)
     return table
 
 

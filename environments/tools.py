@@ -215,7 +215,7 @@ def render_hits(result: SearchResult, settings: ToolSettings) -> str:
         return "no hits\nTry other or fewer words, or drop a filter." if settings.describe == "full" else "no hits"
     noun = "hit" if result.total == 1 else "hits"
     head = f"{shown} {noun}" if shown >= result.total else f"{shown} of {result.total} {noun}"
-    fields: list[HitField] = [name for name in _HEADER_ORDER if name in settings.hit_fields]
+    fields: tuple[HitField, ...] = tuple(name for name in _HEADER_ORDER if name in settings.hit_fields)
     snippets, chars = "snippet" in settings.hit_fields, settings.field_chars
     return "\n".join((head, *(_hit_line(hit, fields, chars, snippets) for hit in result.hits)))
 
@@ -224,8 +224,7 @@ def render_mail(document: Document, settings: ToolSettings, offset: int = 0) -> 
     """Header, then up to ``mail_chars`` of the body from ``offset`` (both in characters)."""
     fields = settings.mail_fields
     if settings.header_style == "line":
-        wanted = (_brief_field(document, name, settings.field_chars) for name in _HEADER_ORDER if name in fields)
-        header = " | ".join((document.id, *wanted))
+        header = _brief(document, tuple(name for name in _HEADER_ORDER if name in fields), settings.field_chars)
     else:
         header = "\n".join(_full_header(document, settings))
     if "body" not in fields:
@@ -238,12 +237,16 @@ def render_mail(document: Document, settings: ToolSettings, offset: int = 0) -> 
     return f"{header}\n{body}" if settings.header_style == "line" else f"{header}\n\n{body}"
 
 
-def _hit_line(hit: Hit, fields: Sequence[HitField], chars: int, snippet: bool) -> str:
-    document = hit.document
-    cells = [document.id, *[_brief_field(document, name, chars) for name in fields]]
-    if snippet:
-        cells.append(_cell(hit.snippet) or "(empty)")
-    return " | ".join(cells)
+def _hit_line(hit: Hit, fields: tuple[HitField, ...], chars: int, snippet: bool) -> str:
+    line = _brief(hit.document, fields, chars)
+    return f"{line} | {_cell(hit.snippet) or '(empty)'}" if snippet else line
+
+
+def _brief(document: Document, fields: tuple[HitField, ...], chars: int) -> str:
+    """``id | date | sender | subject``, of these what ``fields`` names."""
+    date = document.date.isoformat()[:10] if document.date else "no date"
+    sender = document.sender_name or document.sender
+    return document.id + _brief_fields(date, sender, document.subject, fields, chars)
 
 
 def _cell(text: str) -> str:
@@ -251,17 +254,14 @@ def _cell(text: str) -> str:
     return fold_line(text).replace("|", "/")
 
 
-@lru_cache(maxsize=16_384)  # episodes meet the same names and subjects again and again
-def _capped_cell(text: str, chars: int) -> str:
-    return _capped(_cell(text), chars)
-
-
-def _brief_field(document: Document, name: HitField, chars: int) -> str:
-    if name == "date":
-        return document.date.isoformat()[:10] if document.date else "no date"
-    if name == "sender":
-        return _capped_cell(document.sender_name or document.sender, chars) or "unknown"
-    return _capped_cell(document.subject, chars) or "(no subject)"
+@lru_cache(maxsize=16_384)  # episodes meet the same mails again and again
+def _brief_fields(date: str, sender: str, subject: str, fields: tuple[HitField, ...], chars: int) -> str:
+    cells: dict[HitField, str] = {
+        "date": date,
+        "sender": _capped(_cell(sender), chars) or "unknown",
+        "subject": _capped(_cell(subject), chars) or "(no subject)",
+    }
+    return "".join(f" | {cells[name]}" for name in fields)
 
 
 def _full_header(document: Document, settings: ToolSettings) -> list[str]:

@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from environments.task import Role
 from environments.trajectory import Trajectory
 
+MUCH = 2 / 3  # of a role's rollouts: the band is meant to trim
+
 
 @dataclass(frozen=True)
 class TokenBalance:
@@ -21,6 +23,24 @@ class TokenBalance:
 
     max_share: float
     rng: random.Random
+
+    def objection(self, trajectories: Sequence[Trajectory], kept: Sequence[int], dropped: Sequence[int]) -> str:
+        """What to say where ``dropped`` of ``kept`` are so many that hardly anything is left to learn from."""
+        if not dropped:
+            return ""
+        heavy = trajectories[dropped[0]].role
+        mine = sum(trajectories[i].role is heavy for i in kept)
+        if len(dropped) <= MUCH * mine:
+            return ""
+        return (
+            f"selfplay.max_token_share={self.max_share:g} dropped {len(dropped)} of {mine} {heavy} rollouts that had a "
+            f"gradient, because those of the other role have {self._others(trajectories, kept, heavy):,} tokens alone; "
+            "raise it, or give the other role more groups (proposer_prompts_per_step, proposer_generations)"
+        )
+
+    @staticmethod
+    def _others(trajectories: Sequence[Trajectory], kept: Sequence[int], heavy: Role) -> int:
+        return sum(trajectories[i].sampled_tokens for i in kept if trajectories[i].role is not heavy)
 
     def surplus(self, trajectories: Sequence[Trajectory], kept: Sequence[int]) -> list[int]:
         """Which of ``kept`` (indices) to drop: whole groups of the heavier role until its share is within bounds.
@@ -31,7 +51,7 @@ class TokenBalance:
             role: sum(trajectories[i].sampled_tokens for i in kept if trajectories[i].role is role) for role in Role
         }
         heavy = max(Role, key=lambda role: tokens[role])
-        others = sum(tokens.values()) - tokens[heavy]
+        others = self._others(trajectories, kept, heavy)
         if not others:
             return []
         groups: dict[str, list[int]] = {}

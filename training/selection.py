@@ -26,11 +26,13 @@ REASONS: Final = (FAULT, MASKED, TOO_OLD, LOGPROB_ERROR, NO_TOKENS, OVERLONG, ZE
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """``kept`` are indices into the batch, ascending. ``dropped`` counts by reason, all of ``REASONS`` present."""
+    """``kept`` are indices into the batch, ascending. ``dropped`` counts by reason, all of ``REASONS`` present.
+    ``trouble`` says in one line where the selection leaves too little to learn from, mostly ""."""
 
     kept: tuple[int, ...]
     dropped: dict[str, int]
     metrics: dict[str, float]
+    trouble: str = ""
 
 
 def out_of_group(trajectory: Trajectory, breakdown: RewardBreakdown) -> bool:
@@ -77,14 +79,18 @@ def select(
             ZERO_VARIANCE: trajectory.group_id not in alive,
         }
         reasons.append(next((reason for reason, on in holds.items() if on), None))
+    trouble = ""
     if balance is not None:
         left = [index for index, reason in enumerate(reasons) if reason is None]
-        for index in balance.surplus(trajectories, left):
+        surplus = balance.surplus(trajectories, left)
+        trouble = balance.objection(trajectories, left, surplus)
+        for index in surplus:
             reasons[index] = TOKEN_BALANCE
     return Selection(
         kept=tuple(index for index, reason in enumerate(reasons) if reason is None),
         dropped={reason: reasons.count(reason) for reason in REASONS},
         metrics=_metrics(trajectories, reasons),
+        trouble=trouble,
     )
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from environments.trajectory import Trajectory
 from rewards.breakdown import RewardBreakdown
@@ -29,14 +29,14 @@ from training.play import Clock, StepPlay
 from training.played import Played
 from training.proposer_pay import pay_metrics, proposer_pay, sketch_of
 from training.samples import Record, trajectory_record
-from training.selection import out_of_group, select
+from training.selection import Selection, out_of_group, select
 from training.step_metrics import game_metrics, proposal_metrics, served_metrics
 
 
 @dataclass
 class StepReport:
     """``seconds`` by part of the step; ``samples`` are all rollouts with their rewards; ``trouble`` says in one line
-    what the search index failed, empty where it did not."""
+    what the search index failed and whether the selection left too little, empty where all is well."""
 
     metrics: dict[str, float] = field(default_factory=dict[str, float])
     seconds: dict[str, float] = field(default_factory=dict[str, float])
@@ -85,7 +85,7 @@ def train_step(
     with clock("reward"):
         pay = _pay(played, judge, config, state, faults)
         advantages = _advantages(played.trajectories, pay.all, config)
-    kept, learned = _learn(engine, played, pay, advantages, config, step, faults, clock)
+    selection, learned = _learn(engine, played, pay, advantages, config, step, faults, clock)
     rules = RuleJudge(config.rewards.answers)  # what the facts say is no question for a model
     proposals = played.proposals
     metrics = (
@@ -102,12 +102,13 @@ def train_step(
     state.pool.add(played.asked, played.older, success_rates(played.solved, pay.solvers))
     if config.rewards.proposer.diversity:
         state.memory.add(map(sketch_of, played.asked))
+    kept = set(selection.kept)
     samples = [
         trajectory_record(t, p, advantages[i] if i in kept else None)
         for i, (t, p) in enumerate(zip(played.trajectories, pay.all, strict=True))
     ]
     seconds = clock.seconds | {"total": sum(clock.seconds.values())} | clock.aside
-    return StepReport(metrics, seconds, samples, faults.summary())
+    return StepReport(metrics, seconds, samples, "; ".join(filter(None, (faults.summary(), selection.trouble))))
 
 
 def _pay(played: Played, judge: Judge, config: Config, state: LoopState, faults: FaultWatch) -> Pay:
@@ -139,8 +140,8 @@ def _learn(
     step: int,
     faults: FaultWatch,
     clock: Clock,
-) -> tuple[set[int], dict[str, float]]:
-    """Select and update. Returns the places of the trajectories that were trained on, and metrics."""
+) -> tuple[Selection, dict[str, float]]:
+    """Select and update. Returns what was trained on, nothing of it where the step is lost to faults, and metrics."""
     trajectories = played.trajectories
     with clock("logprobs"):
         alive = [i for i, a in enumerate(advantages) if a != 0]
@@ -156,11 +157,12 @@ def _learn(
         balance=TokenBalance(share, random.Random(f"{config.grpo.seed}/{step}/balance")) if share else None,
     )  # fmt: skip
     with clock("update"):
-        kept = () if faults.lost else selection.kept
-        metrics = _update(engine, trajectories, advantages, kept, config)
+        if faults.lost:
+            selection = replace(selection, kept=())
+        metrics = _update(engine, trajectories, advantages, selection.kept, config)
         engine.sync_weights()
     metrics |= selection.metrics | mismatch_metrics([trajectories[i] for i in alive], recomputed) | age_metrics(age)
-    return set(kept), metrics
+    return selection, metrics
 
 
 def _update(

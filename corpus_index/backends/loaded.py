@@ -7,7 +7,10 @@ from collections.abc import Callable, Hashable
 from corpus_index.backends.snippets import FoldedText
 from corpus_index.document import Document
 
-_MOST, _LONGEST = 5_000, 8_000  # mails, and characters of a body: 120 MB at the very most
+# Characters of all mails that are held, bodies also folded and in lower case: some 120 MB. A body of more than a
+# hundredth of it would push out too many others.
+_MOST, _LONGEST = 40_000_000, 400_000
+_BESIDES = 1_000  # what a mail takes beside its body, in characters
 
 
 class Loaded:
@@ -30,14 +33,18 @@ class Remembered:
 
     def __init__(self) -> None:
         self._mails: dict[Hashable, Loaded] = {}
+        self._held = 0
 
     def get(self, place: Hashable, decode: Callable[[], Document]) -> Loaded:
         """The mail at ``place``, from ``decode`` where it is not known; very long ones are not remembered."""
         loaded = self._mails.get(place)
         if loaded is None:
             loaded = Loaded(decode())
-            if len(loaded.document.body) <= _LONGEST:
-                if len(self._mails) >= _MOST:
+            size = len(loaded.document.body) + _BESIDES
+            if size <= _LONGEST:
+                if self._held + size > _MOST:
                     self._mails.clear()
+                    self._held = 0
                 self._mails[place] = loaded
+                self._held += size
         return loaded

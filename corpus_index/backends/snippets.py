@@ -32,6 +32,7 @@ class Snippeter:
     def __init__(self, stems: Iterable[str], stem_of: Callable[[str], str]) -> None:
         self._stems = frozenset(stems)
         self._stem_of = stem_of
+        self._known: dict[str, str] = {}  # by surface word: a common one stands in a body a hundred times
         # A word begins like its stem, but for these last letters: happy/happi, hoping/hope, skies/sky, ability/abl.
         self._starts = sorted({stem[:-1] if len(stem) > 2 and stem[-1] in "ieyl" else stem for stem in self._stems})
 
@@ -48,20 +49,26 @@ class Snippeter:
         return folded.text[start:end], marks
 
     def _matches(self, folded: FoldedText) -> list[tuple[int, int, str]]:
-        text, lowered, stems, stem_of = folded.text, folded.lowered, self._stems, self._stem_of
+        text, lowered, stems, stem_of, known = folded.text, folded.lowered, self._stems, self._stem_of, self._known
+        find, match = lowered.find, _WORD.match
         found: list[tuple[int, int, str]] = []
         for start in self._starts:
-            at = lowered.find(start)
+            at = find(start)
             while at >= 0:
-                word = _WORD.match(lowered, at)
+                if at and lowered[at - 1].isalnum():  # in the middle of a word
+                    at = find(start, at + 1)
+                    continue
+                word = match(lowered, at)
                 if word is None:
                     break
                 end = word.end()
-                if not (at and lowered[at - 1].isalnum()):
-                    stem = stem_of(text[at:end])
-                    if stem in stems:
-                        found.append((at, end, stem))
-                at = lowered.find(start, end)
+                surface = text[at:end]
+                stem = known.get(surface)
+                if stem is None:
+                    stem = known[surface] = stem_of(surface)
+                if stem in stems:
+                    found.append((at, end, stem))
+                at = find(start, end)
         # Two starts may find the same word ("gas" and "gasp" for "gasps"), hence the set.
         return sorted(set(found)) if len(self._starts) > 1 else found
 

@@ -197,6 +197,15 @@ def test_one_role_alone_has_nothing_to_be_balanced_with() -> None:
     assert run(rows, balance=TokenBalance(0.6, random.Random(0))).kept == (0, 1, 2, 3)
 
 
+def test_a_balance_that_leaves_hardly_anything_says_so() -> None:
+    """Nine Solver groups of 20 tokens against one Proposer group of 20: one and a half times its tokens may stay."""
+    rows = [row for k in range(9) for row in mixed(solver, f"s{k}", 10)] + mixed(proposer, "p", 10)
+    got = run(rows, balance=TokenBalance(0.6, random.Random(0)))
+    assert got.trouble.startswith("selfplay.max_token_share=0.6 dropped 16 of 18 solver rollouts")
+    assert "have 20 tokens alone; raise it" in got.trouble
+    assert run(rows, balance=TokenBalance(0.8, random.Random(0))).trouble == ""  # 10 of 18: a trim
+
+
 def test_rollouts_of_too_old_weights_go_and_their_ages_are_told() -> None:
     rows = [(replace(t, policy_version=5 - k), p) for k, (t, p) in enumerate(mixed(solver, "a", 3) * 2)]
     old = ages([t for t, _ in rows], 5)
