@@ -159,23 +159,22 @@ def _learn(
     with clock("update"):
         if faults.lost:
             selection = replace(selection, kept=())
-        metrics = _update(engine, trajectories, advantages, selection.kept, config)
+        previous = dict(zip(alive, recomputed, strict=True))
+        batch = [Weighted(trajectories[i], advantages[i], previous=previous.get(i)) for i in selection.kept]
+        metrics = _update(engine, batch, config)
         engine.sync_weights()
     metrics |= selection.metrics | mismatch_metrics([trajectories[i] for i in alive], recomputed) | age_metrics(age)
     return selection, metrics
 
 
-def _update(
-    engine: Engine, trajectories: Sequence[Trajectory], advantages: Sequence[float], kept: Sequence[int], config: Config
-) -> dict[str, float]:
-    """Nothing to learn from is no error: the step is counted and the weights stay."""
-    if not kept:
+def _update(engine: Engine, batch: Sequence[Weighted], config: Config) -> dict[str, float]:
+    """With each role's weight. Nothing to learn from is no error: the step is counted and the weights stay."""
+    if not batch:
         return {"update/skipped": 1.0}
-    chosen = [trajectories[i] for i in kept]
     weights = role_weights(
-        [t.role for t in chosen], [t.sampled_tokens for t in chosen],
+        [each.trajectory.role for each in batch], [each.trajectory.sampled_tokens for each in batch],
         config.selfplay.role_weights.model_dump(), config.loss_fn,
     )  # fmt: skip
-    batch = [Weighted(t, advantages[i], w) for i, t, w in zip(kept, chosen, weights, strict=True)]
+    batch = [replace(each, weight=weight) for each, weight in zip(batch, weights, strict=True)]
     metrics = engine.update(batch, config.loss_fn)
     return {f"update/{name}": value for name, value in metrics.items()} | {"update/skipped": 0.0}

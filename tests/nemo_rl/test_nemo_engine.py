@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -102,8 +103,9 @@ def test_the_order_of_calls_is_that_of_grpo_train(game: Game) -> None:
     engine = game.nemo(cluster)
     batch = engine.rollout(game.tasks(), Sampling(may_lag=True))
     engine.rollout(game.tasks(), Sampling(may_lag=True))
-    engine.logprobs(batch)
-    engine.update(weighted(batch, game), LossConfig(reference_policy_kl_penalty=0.1))
+    known = zip(weighted(batch, game), engine.logprobs(batch), strict=True)
+    loss = LossConfig(reference_policy_kl_penalty=0.1)
+    engine.update([replace(each, previous=values) for each, values in known], loss)
     assert engine.pieces.policy.calls == [  # pyright: ignore
         "offload_before_refit", "stream_weights_via_ipc_zmq", "offload_after_refit",
         "finish_generation",  # once, after both phases

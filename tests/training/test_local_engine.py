@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib.util
 import math
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -144,40 +146,25 @@ def test_several_optimiser_steps(folder: Path, trajectories: list[Trajectory]) -
     assert metrics["probs_ratio_max"] > 1.001  # prev log-probs are those before the first step
 
 
-def test_log_probs_asked_for_before_an_update_are_its_previous_ones(
+def test_previous_log_probs_are_computed_where_they_are_not_given(
     folder: Path, trajectories: list[Trajectory], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    passes: list[int] = []
+    passed: list[int] = []
     recompute = LocalEngine._recompute
 
-    def counted(self: LocalEngine, *args: Any) -> list[list[float]]:
-        passes.append(1)
-        return recompute(self, *args)
+    def counted(self: LocalEngine, policy: Any, trajectories: Sequence[Trajectory]) -> list[list[float]]:
+        passed.append(len(trajectories))
+        return recompute(self, policy, trajectories)
 
+    given, fresh = (tiny.engine(tiny.config(folder, train_global_batch_size=2)) for _ in range(2))
+    known = given.logprobs(trajectories)
+    batch = weighted(trajectories)
+    some = [replace(each, previous=None if k == 1 else known[k]) for k, each in enumerate(batch)]
     monkeypatch.setattr(LocalEngine, "_recompute", counted)
-    asked, fresh = (tiny.engine(tiny.config(folder, train_global_batch_size=2)) for _ in range(2))
-    asked.logprobs(trajectories)
-    first = asked.update(weighted(trajectories[1:]), LossConfig())
-    assert len(passes) == 1
-    assert first == pytest.approx(fresh.update(weighted(trajectories[1:]), LossConfig()), abs=1e-4)
-
-
-@pytest.mark.parametrize("moved", ["sft", "update", "load"])
-def test_log_probs_of_other_weights_are_not_its_previous_ones(
-    folder: Path, trajectories: list[Trajectory], tmp_path: Path, moved: str
-) -> None:
-    asked, fresh = (tiny.engine(tiny.config(folder, train_global_batch_size=2)) for _ in range(2))
-    tiny.engine(tiny.config(folder), seed=5).save(tmp_path / "other")
-    asked.logprobs(trajectories)
-    for engine in (asked, fresh):
-        if moved == "load":
-            engine.load(tmp_path / "other")
-        elif moved == "sft":
-            engine.sft(trajectories)
-        else:
-            engine.update(weighted(trajectories), LossConfig())
-    again = [dict(engine.update(weighted(trajectories), LossConfig())) for engine in (asked, fresh)]
-    assert again[0] == pytest.approx(again[1], abs=1e-4)
+    first = given.update(some, LossConfig())
+    assert passed == [1]
+    assert first == pytest.approx(fresh.update(batch, LossConfig()), abs=1e-4)
+    assert passed == [1, len(batch)]
 
 
 def test_the_kl_reference_is_the_policy_at_the_first_update(

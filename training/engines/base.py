@@ -55,11 +55,13 @@ class EffectiveSampling:
 
 @dataclass(frozen=True, slots=True)
 class Weighted:
-    """A trajectory with its advantage (one scalar, broadcast over its sampled tokens) and its role's loss weight."""
+    """A trajectory with its advantage (one scalar, broadcast over its sampled tokens) and its role's loss weight.
+    ``previous``: what ``Engine.logprobs`` gave for it with the weights that are now updated, where it was asked."""
 
     trajectory: Trajectory
     advantage: float
     weight: float = 1.0
+    previous: Sequence[float] | None = None
 
 
 class Engine(Protocol):
@@ -82,7 +84,8 @@ class Engine(Protocol):
         ...
 
     def update(self, batch: Sequence[Weighted], loss: LossConfig) -> Mapping[str, float]:
-        """One pass over the batch (several optimiser steps if ``train_global_batch_size`` is smaller than it)."""
+        """One pass over the batch (several optimiser steps if ``train_global_batch_size`` is smaller than it). A
+        ``previous`` that is None is computed where the loss needs it."""
         ...
 
     def sft(self, trajectories: Sequence[Trajectory]) -> Mapping[str, float]:

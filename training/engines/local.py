@@ -73,7 +73,6 @@ class LocalEngine:
         self._weights = MasterWeights(policy.model)
         self._optimisers: dict[Stage, Optimiser] = {}
         self._reference: Policy | None = None
-        self._recomputed: dict[str, list[float]] = {}  # of the present weights, by trajectory
         self._version = 0
         self._lagging = LaggingWeights(config.engine.sync_every)
         self._model_file = model_sampling(policy.model)
@@ -117,9 +116,7 @@ class LocalEngine:
             )
 
     def logprobs(self, trajectories: Sequence[Trajectory]) -> list[list[float]]:
-        found = self._recompute(self.policy, trajectories)
-        self._recomputed = {t.uid: values for t, values in zip(trajectories, found, strict=True)}
-        return found
+        return self._recompute(self.policy, trajectories)
 
     def update(self, batch: Sequence[Weighted], loss: LossConfig) -> Mapping[str, float]:
         """Means over the optimiser steps of the loss's metrics, ``grad_norm`` and ``lr``; counts are sums.
@@ -134,7 +131,7 @@ class LocalEngine:
             len(batch), self._config.policy.train_global_batch_size, [self._config.grpo.seed, self._version]
         )
         # With one optimiser step the weights before it are the present ones: no second forward pass is needed.
-        prev = self._previous(trajectories) if len(steps) > 1 else None
+        prev = self._previous(batch) if len(steps) > 1 else None
         reference = None
         if loss.reference_policy_kl_penalty > 0:
             reference = self._recompute(self._reference_policy(), trajectories)
@@ -149,7 +146,6 @@ class LocalEngine:
                 parts.append(self._policy_backward(batch, trajectories, indices, loss, whole, prev, reference))
             reports.append(merge_metrics(parts) | optimiser.step())
         self._version += 1
-        self._recomputed = {}
         report = {name: sum(each[name] for each in reports) / len(reports) for name in reports[0]}
         report["skipped_steps"] = sum(each["skipped_steps"] for each in reports)
         return report | {
@@ -176,7 +172,6 @@ class LocalEngine:
             right += float(correct.sum())
         report = self._optimiser("sft").step()
         self._version += 1
-        self._recomputed = {}
         self._lagging.drop()
         return report | {"loss": total, "token_accuracy": right / tokens, "trained_tokens": float(tokens)}
 
@@ -210,7 +205,6 @@ class LocalEngine:
         """Raises FileNotFoundError when the folder was not written by ``save``, ValueError for another model's."""
         saved = saved_state(path, _STATE)
         load_weights(self.policy, path)
-        self._recomputed = {}
         state: dict[str, Any] = torch.load(saved, map_location=self.policy.device, weights_only=True)
         self._weights.load_state(state["masters"])
         self._version = int(state["policy_version"])
@@ -250,12 +244,9 @@ class LocalEngine:
             self._reference = frozen_copy(self.policy)
         return self._reference
 
-    def _previous(self, trajectories: Sequence[Trajectory]) -> list[list[float]]:
-        """The loop has asked for these log-probs already, with the same weights, to look for mismatches."""
-        known = self._recomputed
-        if all(trajectory.uid in known for trajectory in trajectories):
-            return [known[trajectory.uid] for trajectory in trajectories]
-        return self._recompute(self.policy, trajectories)
+    def _previous(self, batch: Sequence[Weighted]) -> list[Sequence[float]]:
+        rest = iter(self._recompute(self.policy, [each.trajectory for each in batch if each.previous is None]))
+        return [next(rest) if each.previous is None else each.previous for each in batch]
 
     def _token_budget(self, kind: Literal["train", "logprob"]) -> int:
         batching = self._config.policy.dynamic_batching
@@ -270,8 +261,8 @@ class LocalEngine:
         indices: list[int],
         loss: LossConfig,
         whole: Denominators,
-        prev: list[list[float]] | None,
-        reference: list[list[float]] | None,
+        prev: Sequence[Sequence[float]] | None,
+        reference: Sequence[Sequence[float]] | None,
     ) -> dict[str, float]:
         padded = pad(trajectories, indices, self.policy.device)
         sampled, _ = token_logprobs(self.policy, padded, self._config.policy.generation.temperature)

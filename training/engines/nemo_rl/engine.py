@@ -64,7 +64,6 @@ class NemoRlEngine:
         self._generation_version: int | None = None
         self._syncs = 0
         self._awake = False
-        self._recomputed: dict[str, list[float]] = {}
         self._training = RLock()
         """Held by whoever uses the training side: weights are not carried over in the middle of an update."""
 
@@ -113,9 +112,7 @@ class NemoRlEngine:
         rows = fill_up([range(len(trajectories))], [len(t.token_ids) for t in trajectories], pieces.row_shape.rows)
         columns = token_columns(trajectories, rows, pieces.row_shape)
         with self._training:
-            found = rows_of(self._forward(pieces, columns), trajectories, rows)
-        self._recomputed = {t.uid: values for t, values in zip(trajectories, found, strict=True)}
-        return found
+            return rows_of(self._forward(pieces, columns), trajectories, rows)
 
     def update(self, batch: Sequence[Weighted], loss: LossConfig) -> Mapping[str, float]:
         """Raises ValueError for a batch without a sampled token."""
@@ -131,11 +128,10 @@ class NemoRlEngine:
         columns = token_columns(trajectories, rows, pieces.row_shape)
         columns |= update_columns(batch, rows, columns["input_ids"].shape[1])
         with self._training:
-            columns["prev_logprobs"] = self._previous(pieces, trajectories, rows, columns)
+            columns["prev_logprobs"] = self._previous(pieces, batch, rows, columns)
             columns["reference_policy_logprobs"] = self._reference(pieces, columns, loss)
             results = self._train(pieces, columns, loss, rows.global_batch)
             self._version += 1
-            self._recomputed = {}
         return update_metrics(results, len(steps), loss) | {
             "optimizer_steps": float(len(steps)),
             "trained_tokens": float(sum(trajectory.sampled_tokens for trajectory in trajectories)),
@@ -207,7 +203,7 @@ class NemoRlEngine:
         if self._built is not None:
             self._built.shut_down()
         self._built, self._start = None, start
-        self._generation_version, self._awake, self._recomputed = None, False, {}
+        self._generation_version, self._awake = None, False
 
     def _check(self, sampling: Sampling) -> None:
         own = self.effective_sampling(sampling)
@@ -257,14 +253,14 @@ class NemoRlEngine:
     def _forward(self, pieces: Pieces, columns: Columns) -> Tensor:
         return pieces.policy.get_logprobs(self._to_score(pieces, columns))["logprobs"]
 
-    def _previous(self, pieces: Pieces, trajectories: Sequence[Trajectory], rows: Rows, columns: Columns) -> Tensor:
-        """The loop has asked for these log-probs already, with the same weights, to look for mismatches."""
-        if not all(trajectory.uid in self._recomputed for trajectory in trajectories):
+    def _previous(self, pieces: Pieces, batch: Sequence[Weighted], rows: Rows, columns: Columns) -> Tensor:
+        """One pass for all where any is not known: NeMo-RL's batches are of one shape."""
+        previous = [each.previous for each in batch if each.previous is not None]
+        if len(previous) < len(batch):
             return self._forward(pieces, columns)
         known = torch.zeros_like(columns["generation_logprobs"])
         for row, index in enumerate(rows.order):
-            values = self._recomputed[trajectories[index].uid]
-            known[row, : len(values)] = torch.tensor(values)
+            known[row, : len(previous[index])] = torch.tensor(previous[index])
         return known
 
     def _reference(self, pieces: Pieces, columns: Columns, loss: LossConfig) -> Tensor:
