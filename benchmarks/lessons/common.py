@@ -13,6 +13,9 @@ SOLVED = ("reward/solver/total", "Solver reward", "mean of a rollout")
 SHARE = ("selection/proposer/token_share_after", "Trained tokens of the Proposer", "share")
 MISMATCH = ("mismatch/solver/token_mult_prob_error", "Mismatch, Solver", "mean exp |difference|; 1 is equal")
 
+FAR, FAR_TWO_HOPS = 0.1, 0.2
+"""Two standard errors, or nearly, of a difference between two runs: a validation asks 120 questions, 48 of two hops."""
+
 PLAIN = Variant(name="plain", shared=True)
 """The lessons' recipe as it is: the healthy run beside every failure."""
 

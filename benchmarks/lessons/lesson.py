@@ -59,7 +59,8 @@ class Check:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lesson:
     """``shown`` are the metrics of the picture, as (metric, title, unit). ``scale`` says what hides the failure in a
-    small run; it is printed only where it was not reproduced."""
+    small run; it is printed only where it was not reproduced. ``confound`` says what else of a small run would show it:
+    with one, seeing the failure proves nothing."""
 
     letter: str
     name: str
@@ -68,6 +69,7 @@ class Lesson:
     checks: tuple[Check, ...]
     shown: tuple[tuple[str, str, str], ...]
     scale: str
+    confound: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,10 +95,15 @@ class Finding:
 class Verdict:
     failure: tuple[Finding, ...]
     cure: tuple[Finding, ...]
+    confound: str = ""
 
     @property
     def failed(self) -> bool:
         return all(finding.holds for finding in self.failure)
+
+    @property
+    def shown(self) -> bool:
+        return self.failed and not self.confound
 
     @property
     def cured(self) -> bool:
@@ -106,6 +113,8 @@ class Verdict:
     def text(self) -> str:
         if not self.failed:
             return "could not reproduce at this scale"
+        if self.confound:
+            return "seen, but not proven at this scale"
         if not self.cure:
             return "shown"
         return "shown and cured" if self.cured else "failure shown, cure not"
@@ -127,6 +136,7 @@ def judge(lesson: Lesson, curves: Curves) -> Verdict:
     return Verdict(
         tuple(finding for finding in found if finding.check.part == "failure"),
         tuple(finding for finding in found if finding.check.part == "cure"),
+        lesson.confound,
     )
 
 

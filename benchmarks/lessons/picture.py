@@ -44,6 +44,7 @@ def _lines(lesson: Lesson, curves: Curves, metric: str) -> Iterator[tuple[str, i
 
 def section(lesson: Lesson, verdict: Verdict, seeds: Sequence[int], picture: str) -> str:
     """The lesson's part of the page: claim, picture, every check with its numbers, and the verdict."""
+    why = verdict.confound if verdict.failed else lesson.scale
     lines = [
         f"## ({lesson.letter}) {lesson.name}\n",
         f"{lesson.claim}\n",
@@ -53,8 +54,7 @@ def section(lesson: Lesson, verdict: Verdict, seeds: Sequence[int], picture: str
         "",
         *(f"- {finding.check.part}: {finding.text}" for finding in (*verdict.failure, *verdict.cure)),
         "",
-        f"**Verdict** (seeds {', '.join(map(str, seeds))}): {verdict.text}"
-        + (f": {lesson.scale}." if not verdict.failed else "."),
+        f"**Verdict** (seeds {', '.join(map(str, seeds))}): {verdict.text}{f': {why}' if why else ''}.",
         "",
     ]
     return "\n".join(lines)
@@ -72,8 +72,8 @@ def _difference(variant: Variant) -> str:
 def row(lesson: Lesson, verdict: Verdict, seeds: Sequence[int]) -> list[str]:
     return [
         f"{lesson.letter}. {lesson.name}",
-        "yes" if verdict.failed else "no",
-        ("yes" if verdict.cured else "no") if verdict.cure else "",
+        "yes" if verdict.shown else "no",
+        ("yes" if verdict.cured else "no") if verdict.cure and verdict.shown else "",
         f"`uv run benchmarks/lessons/run.py {lesson.letter}`",
         ", ".join(map(str, seeds)),
         verdict.text,

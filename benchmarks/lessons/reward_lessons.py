@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from common import ACCURACY, BY_STD, DISTINCT, PLAIN, SOLVED, TRUE, TWO_HOPS, UNGUARDED, VALID
+from common import ACCURACY, BY_STD, DISTINCT, FAR, FAR_TWO_HOPS, PLAIN, SOLVED, TRUE, TWO_HOPS, UNGUARDED, VALID
 from lesson import Check, Lesson, Variant
 
 _FAILURES = (*BY_STD, *UNGUARDED[3:])
@@ -17,7 +17,7 @@ OUTPUTS = Lesson(
     checks=(
         Check(
             part="failure", says="with unlike outputs the held-out accuracy ends lower", metric=ACCURACY[0],
-            variant="apart", other="plain", below=True, margin=0.05,
+            variant="apart", other="plain", below=True, margin=FAR,
         ),
         Check(
             part="cure", says="with mirrored outputs nearly every episode hands in",
@@ -26,6 +26,8 @@ OUTPUTS = Lesson(
     ),
     shown=(ACCURACY, ("episode/solver/submitted_rate", "Episodes that hand in, Solver", "share"), VALID),
     scale="the SFT start teaches either form by heart, and in so few steps neither is forgotten",
+    confound="the small model's tokenizer has the mirrored submission as two tokens and spells the other one letter by "
+    "letter, so that its start hardly hands in at all (after 200 SFT steps, too, one hop is at 15 % in place of 94 %)",
 )  # fmt: skip
 
 
@@ -75,7 +77,7 @@ PATTERN = Lesson(
         ),
         Check(
             part="cure", says="with groups spread over patterns two hops are learned better", metric=TWO_HOPS[0],
-            variant="spread", other="milked", margin=0.03,
+            variant="spread", other="milked", margin=FAR_TWO_HOPS,
         ),
     ),
     shown=(DISTINCT, TWO_HOPS, TRUE),
@@ -141,7 +143,7 @@ SHAPES = Lesson(
         ),
         Check(
             part="cure", says="paid by regret, the held-out accuracy keeps up", metric=ACCURACY[0], variant="regret",
-            other="success", margin=-0.03,
+            other="success", margin=-FAR,
         ),
     ),
     shown=(TRUE, ACCURACY, ("proposals/p_hat", "Right without a hint", "share of Solvers")),

@@ -43,14 +43,14 @@ def open_writer(
         return OpenSearchWriter(locator, Layout(analyser=analyser_named(analyser or "english")))
     if analyser not in (None, "english"):
         raise ValueError(f"analyser {analyser!r} needs OpenSearch; the embedded index knows english only")
-    from corpus_index.backends.embedded import EmbeddedWriter
+    from corpus_index.backends.embedded_writer import EmbeddedWriter
 
     return EmbeddedWriter(_embedded_path(locator), heap_bytes=heap_bytes, threads=threads)
 
 
 def open_memory_index(documents: Iterable[Document]) -> SearchIndex:
     """An embedded index that lives in this process only: for tests and small synthetic corpora."""
-    from corpus_index.backends.embedded import build_in_memory
+    from corpus_index.backends.embedded_writer import build_in_memory
 
     return build_in_memory(documents)
 

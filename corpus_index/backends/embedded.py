@@ -6,53 +6,29 @@ and renamed into it, so a reader sees the old index or the new one. A reader tha
 
 from __future__ import annotations
 
-import errno
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
-from dataclasses import fields, replace
-from datetime import datetime
-from importlib.metadata import version
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TypeVar, cast
 
-import orjson
 import tantivy
 from tantivy import Order
 
-from corpus_index.backends.base import Hit, IndexMissing, IndexStats, IndexUnavailable, SearchResult, check_id
+from corpus_index.backends.base import Hit, IndexMissing, IndexStats, IndexUnavailable, SearchResult
+from corpus_index.backends.embedded_mapping import FORMAT, METADATA, SEGMENTS, decoded, register
 from corpus_index.backends.loaded import Loaded, Remembered
 from corpus_index.backends.snippets import Snippeter
-from corpus_index.backends.swap import disk_error, recover, swapped_in
-from corpus_index.backends.tantivy_query import Compiler, clamped
-from corpus_index.backends.words import ENGLISH, WORDS, analysers
+from corpus_index.backends.swap import recover
+from corpus_index.backends.tantivy_query import Compiler
 from corpus_index.document import Document, encodable
 from corpus_index.query import Query
 from corpus_index.scope import MailScope
 
-FORMAT = {"format": "futari-embedded", "version": 1, "analyser": ENGLISH, "names": WORDS}
-METADATA, SEGMENTS = "index.json", "segments"
 MEMORY_LOCATOR = "embedded::memory:"
-_LEAST_HEAP = 15_000_000  # bytes; the engine takes no less
-_FIELDS = tuple(field.name for field in fields(Document))
-_TUPLES = frozenset({"recipients", "recipient_names", "attachments"})
 
 T = TypeVar("T")
-
-
-def build_schema() -> tantivy.Schema:
-    builder = tantivy.SchemaBuilder()
-    builder.add_text_field("id", tokenizer_name="raw", index_option="basic", fast=True)
-    for name in ("mailbox", "folder", "thread"):
-        builder.add_text_field(name, tokenizer_name="raw", index_option="basic")
-    for name in ("subject", "body"):
-        builder.add_text_field(name, tokenizer_name=ENGLISH)
-    for name in ("sender", "recipient"):
-        builder.add_text_field(name, tokenizer_name=WORDS)
-    builder.add_date_field("date", indexed=True, fast=True)
-    builder.add_bytes_field("stored", stored=True)
-    return builder.build()
 
 
 class EmbeddedIndex:
@@ -93,7 +69,7 @@ class EmbeddedIndex:
                     if not file.name.endswith(".lock"):
                         (Path(view) / file.name).symlink_to(file)
                 index = tantivy.Index.open(view)
-                _register(index)
+                register(index)
                 return cls(index, f"embedded:{path}", path)
 
         opened = _guarded(load, f"the index at {path} is damaged; {rebuild}")
@@ -152,7 +128,7 @@ class EmbeddedIndex:
             f"reading from {self._locator} failed",
         )
         for _, address in found:
-            yield _decoded(cast(bytes, searcher.doc(address).get_first("stored"))).id
+            yield decoded(cast(bytes, searcher.doc(address).get_first("stored"))).id
 
     def count_within(self, scopes: Sequence[MailScope]) -> int:
         query, searcher = self._compiler.within(scopes), self._live()
@@ -203,7 +179,7 @@ class EmbeddedIndex:
 
     def _load(self, searcher: tantivy.Searcher, address: tantivy.DocAddress) -> Loaded:
         place = (address.segment_ord, address.doc)
-        return self._remembered.get(place, lambda: _decoded(cast(bytes, searcher.doc(address).get_first("stored"))))
+        return self._remembered.get(place, lambda: decoded(cast(bytes, searcher.doc(address).get_first("stored"))))
 
 
 class ScopedIndex:
@@ -245,116 +221,6 @@ class ScopedIndex:
         if self._closed:
             raise IndexUnavailable(f"this view of {self.locator} has been closed; make it again with within()")
         return self._index
-
-
-class EmbeddedWriter:
-    """Builds the index at ``path`` anew. Ids must be unique and made of letters, digits, ``_`` and ``-``."""
-
-    def __init__(self, path: Path, *, heap_bytes: int = 128_000_000, threads: int = 1) -> None:
-        if heap_bytes < _LEAST_HEAP or threads < 1:
-            least = f"expected at least {_LEAST_HEAP} bytes a thread and 1 thread"
-            raise ValueError(f"heap_bytes={heap_bytes}, threads={threads}: {least}")
-        self._path, self._heap_bytes, self._threads = path, heap_bytes, threads
-
-    def build(self, documents: Iterable[Document]) -> IndexStats:
-        """Stream the documents in and swap the new index into place.
-
-        Raises ValueError for a repeated or malformed id, OSError where the disk is full, not writable, or the folder
-        holds something else, and whatever ``documents`` raises; the index that was there stays as it was.
-        """
-        if self._path.is_dir() and any(self._path.iterdir()) and not (self._path / SEGMENTS / "meta.json").exists():
-            message = "this folder holds something else than an index; name a new folder"
-            raise OSError(errno.EEXIST, message, str(self._path))
-        with swapped_in(self._path) as folder:
-            count = _fill(lambda: self._open_writer(folder / SEGMENTS), documents, self._path)
-            metadata = {**FORMAT, "documents": count, "engine": f"tantivy {version('tantivy')}"}
-            (folder / METADATA).write_text(json.dumps(metadata, indent=2) + "\n", encoding="utf-8")
-        return EmbeddedIndex.open(self._path).stats()
-
-    def _open_writer(self, segments: Path) -> tantivy.IndexWriter:
-        segments.mkdir()
-        index = tantivy.Index(build_schema(), path=str(segments), reuse=False)
-        _register(index)
-        return index.writer(self._heap_bytes * self._threads, self._threads)
-
-
-def build_in_memory(documents: Iterable[Document]) -> EmbeddedIndex:
-    """An index that lives in this process only: for tests and small synthetic corpora."""
-    index = tantivy.Index(build_schema())
-    _register(index)
-    _fill(lambda: index.writer(_LEAST_HEAP, 1), documents, Path())
-    return EmbeddedIndex(index, MEMORY_LOCATOR)
-
-
-def _register(index: tantivy.Index) -> None:
-    for name, analyser in analysers().items():
-        index.register_tokenizer(name, analyser)
-
-
-def _fill(open_writer: Callable[[], tantivy.IndexWriter], documents: Iterable[Document], target: Path) -> int:
-    """Add all documents, commit once, wait for the merges. Returns how many."""
-    writer = _written(open_writer, target)
-    seen: set[str] = set()
-    try:
-        for document in documents:
-            check_id(document, seen)
-            entry = _entry(document)
-            _written(lambda entry=entry: writer.add_document(entry), target)
-        _written(writer.commit, target)
-    except BaseException:
-        with suppress(Exception):  # the writer may have died of the failure that brings us here
-            writer.rollback()
-        with suppress(Exception):  # its threads must not write into the folder while that is removed
-            writer.wait_merging_threads()
-        raise
-    _written(writer.wait_merging_threads, target)
-    return len(seen)
-
-
-def _written(call: Callable[[], T], target: Path) -> T:
-    try:
-        return call()
-    except Exception as error:
-        raise disk_error(error, target) from error
-
-
-def _entry(document: Document) -> tantivy.Document:
-    entry = tantivy.Document()
-    for name in ("id", "subject", "body", "mailbox", "folder", "thread"):
-        text = cast(str, getattr(document, name))
-        if text:
-            entry.add_text(name, encodable(text))
-    for name in (document.sender_name, document.sender):
-        entry.add_text("sender", encodable(name))
-    for name in (*document.recipient_names, *document.recipients):
-        entry.add_text("recipient", encodable(name))
-    if document.date is not None:
-        entry.add_date("date", clamped(document.date).replace(microsecond=0))
-    entry.add_bytes("stored", _dump(document))
-    return entry
-
-
-def _dump(document: Document) -> bytes:
-    values = [getattr(document, name) for name in _FIELDS]
-    try:
-        return orjson.dumps(values)
-    except orjson.JSONEncodeError:
-        pass
-    # surrogatepass: what a source could not decode comes back exactly as it was.
-    return json.dumps(values, ensure_ascii=False, default=datetime.isoformat).encode("utf-8", "surrogatepass")
-
-
-def _decoded(stored: bytes) -> Document:
-    try:
-        stored_values = orjson.loads(stored)
-    except orjson.JSONDecodeError:
-        stored_values = json.loads(stored.decode("utf-8", "surrogatepass"))
-    values = dict(zip(_FIELDS, stored_values, strict=True))
-    for name in _TUPLES:
-        values[name] = tuple(values[name])
-    if values["date"] is not None:
-        values["date"] = datetime.fromisoformat(values["date"])
-    return Document(**values)
 
 
 def _count(result: tantivy.SearchResult) -> int:

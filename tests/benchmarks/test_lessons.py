@@ -80,6 +80,14 @@ def test_verdicts(bad: list[list[float]], good: list[list[float]], says: str) ->
     assert verdict(bad, good, FAILS, CURED) == says
 
 
+def test_a_failure_that_something_else_would_show_too_proves_nothing() -> None:
+    curves = {"bad": [{VAL: curve(0.2)}], "good": [{VAL: curve(0.8)}]}
+    found = judge(replace(lesson(FAILS), confound="the bad one starts lower"), curves)
+    assert found.failed
+    assert not found.shown
+    assert found.text == "seen, but not proven at this scale"
+
+
 def test_a_run_is_compared_with_its_own_beginning() -> None:
     assert verdict([[0.8, 0.5, 0.2]], [[0.5]], DECAYS) == "shown"
     assert verdict([[0.2, 0.5, 0.8]], [[0.5]], DECAYS) == "could not reproduce at this scale"
