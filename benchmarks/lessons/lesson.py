@@ -112,7 +112,8 @@ class Verdict:
     @property
     def text(self) -> str:
         if not self.failed:
-            return "could not reproduce at this scale"
+            part = any(finding.holds for finding in self.failure)
+            return "shown in part" if part else "could not reproduce at this scale"
         if self.confound:
             return "seen, but not proven at this scale"
         if not self.cure:

@@ -42,9 +42,10 @@ def _lines(lesson: Lesson, curves: Curves, metric: str) -> Iterator[tuple[str, i
                 yield variant.name, seed, colour, run[metric]
 
 
-def section(lesson: Lesson, verdict: Verdict, seeds: Sequence[int], picture: str) -> str:
+def section(lesson: Lesson, verdict: Verdict, seeds: Sequence[int], commits: Sequence[str], picture: str) -> str:
     """The lesson's part of the page: claim, picture, every check with its numbers, and the verdict."""
     why = verdict.confound if verdict.failed else lesson.scale
+    played = f"seeds {', '.join(map(str, seeds))}; commit {', '.join(commits)}"
     lines = [
         f"## ({lesson.letter}) {lesson.name}\n",
         f"{lesson.claim}\n",
@@ -54,7 +55,7 @@ def section(lesson: Lesson, verdict: Verdict, seeds: Sequence[int], picture: str
         "",
         *(f"- {finding.check.part}: {finding.text}" for finding in (*verdict.failure, *verdict.cure)),
         "",
-        f"**Verdict** (seeds {', '.join(map(str, seeds))}): {verdict.text}{f': {why}' if why else ''}.",
+        f"**Verdict** ({played}): {verdict.text}{f': {why}' if why else ''}.",
         "",
     ]
     return "\n".join(lines)

@@ -12,6 +12,7 @@ played again. ``key=value`` overrides go to every run, for a quick look: keep th
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -77,7 +78,7 @@ def report(lessons: Sequence[Lesson], seeds: Sequence[int], runs: Path, docs: Pa
         picture = Path("lessons") / f"{lesson.letter}.png"
         draw(lesson, curves, docs / picture)
         rows.append(row(lesson, verdict, played))
-        sections.append(section(lesson, verdict, played, picture.as_posix()))
+        sections.append(section(lesson, verdict, played, commits_of(lesson, played, runs), picture.as_posix()))
         print(f"{sections[-1]}\n")
     table = markdown_table(HEADER, rows)
     print(table, end="")
@@ -87,6 +88,13 @@ def report(lessons: Sequence[Lesson], seeds: Sequence[int], runs: Path, docs: Pa
 
 def curves_of(lesson: Lesson, seeds: Sequence[int], runs: Path) -> Curves:
     return read_curves({v.name: [folder_of(v, lesson.letter, seed, runs) for seed in seeds] for v in lesson.variants})
+
+
+def commits_of(lesson: Lesson, seeds: Sequence[int], runs: Path) -> list[str]:
+    """Those of the code that played its runs, short."""
+    folders = {folder_of(v, lesson.letter, seed, runs) for v in lesson.variants for seed in seeds}
+    starts = [json.loads((folder / "run.json").read_text(encoding="utf-8"))["starts"][-1] for folder in folders]
+    return sorted({(start["commit"] or "unknown")[:7] for start in starts})
 
 
 def _is_played(lesson: Lesson, seed: int, runs: Path) -> bool:

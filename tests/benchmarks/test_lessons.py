@@ -80,6 +80,11 @@ def test_verdicts(bad: list[list[float]], good: list[list[float]], says: str) ->
     assert verdict(bad, good, FAILS, CURED) == says
 
 
+def test_one_failure_of_two_is_a_part() -> None:
+    assert verdict([[0.8, 0.5, 0.2]], [[0.8]], FAILS, DECAYS) == "shown"
+    assert verdict([[0.4, 0.4, 0.4]], [[0.8]], FAILS, DECAYS) == "shown in part"
+
+
 def test_a_failure_that_something_else_would_show_too_proves_nothing() -> None:
     curves = {"bad": [{VAL: curve(0.2)}], "good": [{VAL: curve(0.8)}]}
     found = judge(replace(lesson(FAILS), confound="the bad one starts lower"), curves)
@@ -252,10 +257,10 @@ def test_the_picture_and_the_page(tmp_path: Path) -> None:
     draw(made_up, curves, tmp_path / "lessons/z.png")
     assert (tmp_path / "lessons/z.png").read_bytes().startswith(b"\x89PNG")
     curves["good"][1] = curves["good"][0]
-    page = section(made_up, judge(made_up, curves), [1, 2], "lessons/z.png")
+    page = section(made_up, judge(made_up, curves), [1, 2], ["abc1234"], "lessons/z.png")
     assert "| bad | goes on from good, `--restart sft`; `grpo.seed=3` |\n| good | nothing |" in page
     assert "it ends lower: +0.05, +0.05 (asked +0.1), not so" in page
-    assert "could not reproduce at this scale: too small." in page
+    assert "**Verdict** (seeds 1, 2; commit abc1234): could not reproduce at this scale: too small." in page
 
 
 def test_the_filter_of_low_rewards_keeps_what_was_paid() -> None:
