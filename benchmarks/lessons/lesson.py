@@ -102,23 +102,30 @@ class Verdict:
         return all(finding.holds for finding in self.failure)
 
     @property
-    def shown(self) -> bool:
-        return self.failed and not self.confound
+    def failure_shown(self) -> str:
+        return "not proven" if self.failed and self.confound else _how_far(self.failure)
 
     @property
-    def cured(self) -> bool:
-        return all(finding.holds for finding in self.cure)
+    def cure_shown(self) -> str:
+        """Empty where there is nothing to cure."""
+        return _how_far(self.cure) if self.cure and self.failure_shown == "yes" else ""
 
     @property
     def text(self) -> str:
-        if not self.failed:
-            part = any(finding.holds for finding in self.failure)
-            return "shown in part" if part else "could not reproduce at this scale"
-        if self.confound:
-            return "seen, but not proven at this scale"
-        if not self.cure:
-            return "shown"
-        return "shown and cured" if self.cured else "failure shown, cure not"
+        if self.failure_shown == "yes":
+            return {"": "shown", "yes": "shown and cured", "no": "failure shown, cure not"}.get(
+                self.cure_shown, "failure shown, cured in part"
+            )
+        return {
+            "no": "could not reproduce at this scale",
+            "in part": "shown in part",
+            "not proven": "seen, but not proven at this scale",
+        }[self.failure_shown]
+
+
+def _how_far(findings: Sequence[Finding]) -> str:
+    held = [finding.holds for finding in findings]
+    return "yes" if all(held) else "in part" if any(held) else "no"
 
 
 def late(series: Series) -> float:

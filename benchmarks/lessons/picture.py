@@ -23,7 +23,7 @@ def draw(lesson: Lesson, curves: Curves, picture: Path) -> None:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(4.6 * len(lesson.shown), 3.6), dpi=130, layout="constrained")
+    figure = Figure(figsize=(4.6 * len(lesson.shown), 3.6), dpi=90, layout="constrained")
     FigureCanvasAgg(figure)
     for place, (metric, title, unit) in enumerate(lesson.shown):
         axis = figure.add_subplot(1, len(lesson.shown), place + 1)
@@ -73,8 +73,8 @@ def _difference(variant: Variant) -> str:
 def row(lesson: Lesson, verdict: Verdict, seeds: Sequence[int]) -> list[str]:
     return [
         f"{lesson.letter}. {lesson.name}",
-        "yes" if verdict.shown else "no",
-        ("yes" if verdict.cured else "no") if verdict.cure and verdict.shown else "",
+        verdict.failure_shown,
+        verdict.cure_shown,
         f"`uv run benchmarks/lessons/run.py {lesson.letter}`",
         ", ".join(map(str, seeds)),
         verdict.text,

@@ -83,13 +83,15 @@ def test_verdicts(bad: list[list[float]], good: list[list[float]], says: str) ->
 def test_one_failure_of_two_is_a_part() -> None:
     assert verdict([[0.8, 0.5, 0.2]], [[0.8]], FAILS, DECAYS) == "shown"
     assert verdict([[0.4, 0.4, 0.4]], [[0.8]], FAILS, DECAYS) == "shown in part"
+    risen = Check(part="cure", says="it is at the top", metric=VAL, variant="good", other="bad", margin=0.7)
+    assert verdict([[0.2]], [[0.5, 0.6, 0.8]], FAILS, CURED, risen) == "failure shown, cured in part"
 
 
 def test_a_failure_that_something_else_would_show_too_proves_nothing() -> None:
     curves = {"bad": [{VAL: curve(0.2)}], "good": [{VAL: curve(0.8)}]}
     found = judge(replace(lesson(FAILS), confound="the bad one starts lower"), curves)
     assert found.failed
-    assert not found.shown
+    assert found.failure_shown == "not proven"
     assert found.text == "seen, but not proven at this scale"
 
 
