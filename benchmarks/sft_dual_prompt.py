@@ -23,6 +23,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from quickstart import played
+
 from evaluation.report import markdown_table
 from training.checkpoint import CheckpointManager
 from training.config import Config
@@ -36,7 +38,7 @@ HEADER = (
     "calls, Solver", "tool errors, Solver", "accuracy",
 )  # fmt: skip
 AFTER = ("set A falls by, after self-play", "accuracy after self-play")
-GAME = "examples/configs/selfplay_quickstart.yaml"
+GAME = Path("examples/configs/selfplay_quickstart.yaml")
 
 
 def main() -> None:
@@ -73,17 +75,13 @@ def trained(runs: Path, recipe: Path, kind: str, overrides: list[str], seed: int
 
 def self_played(start: Path, steps: int, seed: int, overrides: list[str]) -> Path:
     """The folder of ``steps`` steps of self-play from the weights in ``start``, played now unless they are over."""
-    folder = start.with_name(f"{start.name}-selfplay")
-    if not (folder / "report.md").exists():
-        settings = {
-            "policy.model_name": start / "model", "sft.max_num_steps": 0, "grpo.max_num_steps": steps,
-            "grpo.seed": seed, "grpo.max_val_samples": 200, "evaluation.questions": 0,
-            "logger.log_dir": folder.parent, "logger.run_name": folder.name,
-        }  # fmt: skip
-        given = [f"{key}={value}" for key, value in settings.items()]
-        given += [override for override in overrides if override.startswith(("engine.", "logger."))]
-        subprocess.run([sys.executable, "examples/run_selfplay.py", "--config", GAME, *given], check=True)
-    return folder
+    settings = {
+        "policy.model_name": start / "model", "sft.max_num_steps": 0, "grpo.max_num_steps": steps,
+        "grpo.max_val_samples": 200, "evaluation.questions": 0,
+    }  # fmt: skip
+    given = [f"{key}={value}" for key, value in settings.items()]
+    given += [override for override in overrides if override.startswith(("engine.", "logger."))]
+    return played(start.with_name(f"{start.name}-selfplay"), GAME, seed, given)
 
 
 def after_self_play(folder: Path, start: Path, sft: Config) -> list[str]:

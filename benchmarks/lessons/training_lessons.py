@@ -6,6 +6,7 @@ from common import ACCURACY, BY_STD, FAR, FAR_TWO_HOPS, MISMATCH, PLAIN, SHARE, 
 from lesson import Check, Lesson, Variant
 
 _TOP_K = ("policy.generation.allow_filters=true", "policy.generation.top_k=2")
+
 FILTERS = Lesson(
     letter="a",
     name="Sampling filters in rollouts",
