@@ -2,14 +2,16 @@
 
 The game this file guards: a vague or guessable question is answered by luck now and then, and so looks like one of
 middling difficulty. A right answer whose Solver never opened the evidence is a guess; wrong answers that all differ
-are the mark of a question that means several things; wrong answers that agree are the mark of a wrong key.
+are the mark of a question that means several things; wrong answers that agree, by Solvers that read the evidence, are
+the mark of a wrong key. (Solvers that did not read it agree on what looks like the answer elsewhere. A question with
+such a trap is a good one, so they are no witnesses unless ``witnesses`` says so.)
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -30,14 +32,16 @@ class OutcomeSettings(BaseModel):
     vague: Annotated[float, Field(ge=0, le=1)] = 0.5
     """Times the scatter of the wrong answers and their share of all Solvers: the part of what is left that is cut."""
     wrong_key: Annotated[float, Field(gt=0, le=1)] = 0.5
-    """From this share of the Solvers on, wrong answers that agree, and are more than the right ones, cost all pay."""
+    """From this share of the witnesses on, wrong answers that agree, and are more than the right ones, cost all pay."""
+    witnesses: Literal["readers", "all"] = "readers"
+    """Whose wrong answers tell of a wrong key: of Solvers that opened every mail of the evidence, or of all."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outcomes:
     """Shares in [0, 1], of ``n`` Solvers unless said otherwise. ``p`` is what the pay's shape is taken of; ``guessed``
-    is a share of the right answers; ``scattered`` is the scatter of the wrong answers times their share; ``rival`` is
-    the share of the largest group of wrong answers that agree."""
+    is a share of the right answers; ``scattered`` is the scatter of the wrong answers times their share. Of the
+    witnesses, ``rival`` is the share of the largest group of wrong answers that agree, ``agreed`` of the right ones."""
 
     n: int
     right: float
@@ -45,9 +49,10 @@ class Outcomes:
     guessed: float = 0.0
     scattered: float = 0.0
     rival: float = 0.0
+    agreed: float = 0.0
 
     def wrong_key(self, settings: OutcomeSettings) -> bool:
-        return settings.enabled and self.rival >= settings.wrong_key and self.rival > self.right
+        return settings.enabled and self.rival >= settings.wrong_key and self.rival > self.agreed
 
 
 def measure(
@@ -61,17 +66,24 @@ def measure(
     if not settings.enabled:
         return Outcomes(n, len(right) / n, len(right) / n)
     grounded = sum(bool(pay.labels["grounded"]) for pay in right)
-    wrong = group_answers(
-        [answer for pay, answer in solved if pay.labels["verdict"] in ("wrong", "unsure")], question, answers
-    )
+    wrong = _agreeing(solved, question, answers)
+    witnesses = [pair for pair in solved if settings.witnesses == "all" or pair[0].labels["grounded"]]
+    said_right = sum(pay.labels["verdict"] == "right" for pay, _ in witnesses)
     return Outcomes(
         n=n,
         right=len(right) / n,
         p=grounded / n,
         guessed=1 - grounded / len(right) if right else 0.0,
         scattered=scatter(wrong) * sum(wrong) / n,
-        rival=max(wrong, default=0) / n,
+        rival=max(_agreeing(witnesses, question, answers), default=0) / max(len(witnesses), 1),
+        agreed=said_right / max(len(witnesses), 1),
     )
+
+
+def _agreeing(solved: Sequence[tuple[RewardBreakdown, str]], question: str, answers: MatchSettings) -> list[int]:
+    """Sizes of the groups of wrong answers that agree."""
+    wrong = [answer for pay, answer in solved if pay.labels["verdict"] in ("wrong", "unsure")]
+    return group_answers(wrong, question, answers)
 
 
 def cuts(pay: float, outcomes: Outcomes, settings: OutcomeSettings) -> dict[str, float]:

@@ -219,9 +219,21 @@ def test_agreement_on_another_answer_costs_everything() -> None:
     assert reward.total == 0.0
     assert reward.components["wrong_key"] < 0
     # Not where the right answers are as many, nor where the others are no half.
-    for said in ([RIGHT, RIGHT, wrong("7-1"), wrong("7-1")], [RIGHT, NONE, NONE, wrong("7-1"), wrong("7-1")]):
+    silent: Said = ("none", True, "")
+    for said in ([RIGHT, RIGHT, wrong("7-1"), wrong("7-1")], [RIGHT, silent, silent, wrong("7-1"), wrong("7-1")]):
         assert paid(said).labels["wrong_key"] is False
         assert paid(said).total > 0
+
+
+def test_only_those_who_read_the_evidence_tell_of_a_wrong_key() -> None:
+    trapped: Said = ("wrong", False, "77-10")  # a mail that looks like the answer, before the evidence was found
+    reward = paid([RIGHT, trapped, trapped, trapped])
+    assert (reward.labels["wrong_key"], reward.labels["rival_rate"]) == (False, 0.0)
+    assert reward.total > 0
+    everybody = paid([RIGHT, trapped, trapped, trapped], OutcomeSettings(enabled=True, witnesses="all"))
+    assert (everybody.labels["wrong_key"], everybody.labels["rival_rate"], everybody.total) == (True, 0.75, 0.0)
+    # Two of three readers say otherwise; who never read it does not make that less.
+    assert paid([RIGHT, wrong("77-10"), wrong("77-10"), *[NONE] * 5]).labels["wrong_key"] is True
 
 
 def test_outcomes_without_answers_are_a_broken_contract() -> None:

@@ -7,6 +7,7 @@ import pytest
 from company_play import Place, place, two_groups
 from scripted_play import Act, Script, ScriptedEngine, board, expert, group_number, guess, half_right, true_proposal
 
+from environments.protocol import render_call
 from environments.task import Role, Task
 from rewards.judge import RuleJudge
 from training.config import Config
@@ -68,8 +69,12 @@ def test_right_answers_from_nowhere_pay_their_proposer_nothing(firm: Place) -> N
 def test_an_answer_that_solvers_agree_on_against_the_key_pays_nothing(firm: Place) -> None:
     def act(task: Task, member: int) -> Script:
         if task.role is Role.SOLVER:
-            return expert(firm, task) if member == 0 else guess("$77,777")
+            return expert(firm, task) if member == 0 else misread(task)
         return half_right(firm)(task, member)
+
+    def misread(task: Task) -> Script:
+        yield render_call("read_mail", {"id": task.evidence[0]})
+        yield from guess("$77,777")
 
     _, report = step(firm, two_groups("rewards.proposer.outcomes.enabled=true", "rewards.proposer.diversity=0.5"), act)
     assert report.metrics["proposals/wrong_key"] == 1.0
