@@ -19,7 +19,7 @@ from environments.roles import (
     system_prompt,
     user_prompt,
 )
-from environments.task import Role, Task
+from environments.task import Task
 from environments.tools import ToolBox, ToolOutcome
 from environments.trajectory import StopReason, Submission, ToolEvent
 from environments.untrusted import fold_line, neutralise
@@ -207,17 +207,6 @@ def _faulted(state: EpisodeState, call: ToolCall, fault: IndexUnavailable) -> tu
     return Observation("", True), replace(
         state, turn=state.turn + 1, events=(*state.events, event), stop_reason=StopReason.ENVIRONMENT_FAULT
     )
-
-
-def recover_submission(role: Role, last_text: str, limits: SubmissionLimits | None = None) -> Submission | None:
-    """The submission in an episode's last assistant text, read as ``step`` reads it, or None. Runs no tool."""
-    action = parse(last_text)
-    if not isinstance(action, ToolCall) or action.name != SUBMIT:
-        return None
-    try:
-        return parse_submission(role, action.arguments, limits)
-    except SubmissionError:
-        return None
 
 
 def _with_new(seen: tuple[str, ...], ids: Sequence[str]) -> tuple[str, ...]:
