@@ -33,8 +33,9 @@ class Snippeter:
         self._stems = frozenset(stems)
         self._stem_of = stem_of
         self._known: dict[str, str] = {}  # by surface word: a common one stands in a body a hundred times
-        # A word begins like its stem, but for these last letters: happy/happi, hoping/hope, skies/sky, ability/abl.
-        self._starts = sorted({stem[:-1] if len(stem) > 2 and stem[-1] in "ieyl" else stem for stem in self._stems})
+        starts = {start for stem in self._stems for start in _starts(stem)}
+        # What begins with "gasp" begins with "gas": without the longer one no word is found twice.
+        self._starts = [start for start in starts if not any(start[:end] in starts for end in range(1, len(start)))]
 
     def cut(self, folded: FoldedText, chars: int) -> tuple[str, tuple[tuple[int, int], ...]]:
         """At most ``chars`` characters, cut between words, and highlights as ``[start, end)`` offsets into them.
@@ -69,8 +70,15 @@ class Snippeter:
                 if stem in stems:
                     found.append((at, end, stem))
                 at = find(start, end)
-        # Two starts may find the same word ("gas" and "gasp" for "gasps"), hence the set.
-        return sorted(set(found)) if len(self._starts) > 1 else found
+        return sorted(found) if len(self._starts) > 1 else found
+
+
+def _starts(stem: str) -> tuple[str, ...]:
+    """What a word of the stem begins with: the stem, but for its last letter in happy/happi, hoping/hope, skies/sky and
+    ability/abl. Short ones are spelt out, for "th" stands in too many words that are no "the"."""
+    if len(stem) < 3 or stem[-1] not in "ieyl":
+        return (stem,)
+    return (stem[:-1],) if len(stem) > 3 else (stem, stem[:-1] + ("y" if stem[-1] == "i" else "i"))
 
 
 def _densest(matches: list[tuple[int, int, str]], chars: int) -> tuple[int, int]:
@@ -80,16 +88,21 @@ def _densest(matches: list[tuple[int, int, str]], chars: int) -> tuple[int, int]
     """
     first_start, last_end = matches[0][0], matches[-1][1]
     if last_end - first_start > chars:
-        best, counts, last = (0, 0), dict[str, int](), 0
+        best, counts, last, total = 0, dict[str, int](), 0, len(matches)
         for first, (start, _, stem) in enumerate(matches):
-            while last < len(matches) and (matches[last][1] - start <= chars or last == first):
-                counts[matches[last][2]] = counts.get(matches[last][2], 0) + 1
+            while last < total and (matches[last][1] - start <= chars or last == first):
+                found = matches[last][2]
+                counts[found] = counts.get(found, 0) + 1
                 last += 1
-            if (len(counts), last - first) > best:
-                best, first_start, last_end = (len(counts), last - first), start, matches[last - 1][1]
-            counts[stem] -= 1
-            if not counts[stem]:
+            worth = len(counts) * total + last - first  # a further word outweighs any number of words
+            if worth > best:
+                best, first_start, last_end = worth, start, matches[last - 1][1]
+            if last == total:
+                break  # what is left are parts of this window
+            if counts[stem] == 1:
                 del counts[stem]
+            else:
+                counts[stem] -= 1
     return max(0, first_start - max(0, chars - (last_end - first_start)) // 3), first_start
 
 
