@@ -24,7 +24,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from corpus_index.sources.company import Company, parse_spec
+from corpus_index.sources.company import Company
+from corpus_index.sources.company_spec import parse_spec
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / "tests" / "training"), str(ROOT / "tests" / "rewards")]

@@ -14,7 +14,8 @@ from corpus_index.backends.base import IndexMissing, SearchIndex
 from corpus_index.faults import Unavailable
 from corpus_index.pipeline import prepare
 from corpus_index.scope import MailScope
-from corpus_index.sources.company import Company, parse_spec
+from corpus_index.sources.company import Company
+from corpus_index.sources.company_spec import parse_spec
 from environments.chat_format import ChatFormat
 from environments.episode import Episode
 from environments.tools import ToolBox

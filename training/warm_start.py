@@ -7,7 +7,8 @@ import time
 from collections.abc import Iterator
 
 from corpus_index.backends import open_memory_index
-from corpus_index.sources.company import Company, CompanySpec
+from corpus_index.sources.company import Company
+from corpus_index.sources.company_spec import CompanySpec
 from environments.chat_format import ChatFormat
 from environments.trajectory import Trajectory
 from training.config import Config

@@ -15,7 +15,8 @@ from hands import SILENT, Fact, Ground, Hack, Hand, Reply, honest, pick, right
 from corpus_index.cleaning import CleaningOptions
 from corpus_index.document import Document
 from corpus_index.pipeline import prepare
-from corpus_index.sources.company import Company, CompanySpec
+from corpus_index.sources.company import Company
+from corpus_index.sources.company_spec import CompanySpec
 
 WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday")
 _MOST_MAILS = 4000  # of the real archive; some twenty of them state one telephone number, under a plain subject

@@ -15,16 +15,8 @@ from hypothesis import strategies as st
 
 from corpus_index.pipeline import prepare
 from corpus_index.sources import SourceError, read_items
-from corpus_index.sources.company import (
-    SPLITS,
-    Company,
-    CompanyQuestion,
-    CompanySpec,
-    chains,
-    documents_from_spec,
-    parse_spec,
-    phrase,
-)
+from corpus_index.sources.company import Company, CompanyQuestion, chains, documents_from_spec, phrase
+from corpus_index.sources.company_spec import SPLITS, CompanySpec, parse_spec
 from corpus_index.sources.company_words import RELATIONS
 from training.config_load import load_config
 
@@ -32,7 +24,8 @@ ROOT = Path(__file__).resolve().parents[2]
 ALL = 10**9
 DIGEST = """
 import hashlib
-from corpus_index.sources.company import Company, CompanySpec
+from corpus_index.sources.company import Company
+from corpus_index.sources.company_spec import CompanySpec
 company = Company(CompanySpec(seed=5, projects=12))
 told = (company.documents(), company.facts, company.questions(2, 40))
 print(hashlib.sha256(repr(told).encode()).hexdigest())

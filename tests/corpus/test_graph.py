@@ -15,7 +15,8 @@ from corpus_index.document import Document
 from corpus_index.entities import tokenise
 from corpus_index.graph import GraphSettings, MailGraph, MailPath, Node, nodes_of
 from corpus_index.sources import open_source
-from corpus_index.sources.company import Company, CompanySpec
+from corpus_index.sources.company import Company
+from corpus_index.sources.company_spec import CompanySpec
 
 
 def mail(mail_id: str, body: str, subject: str = "", **fields: object) -> Document:

@@ -12,7 +12,8 @@ from tiny_cluster import CPU, TinyCluster
 from corpus_index.backends import open_index, open_writer
 from corpus_index.backends.base import SearchIndex
 from corpus_index.scope import MailScope
-from corpus_index.sources.company import Company, CompanySpec
+from corpus_index.sources.company import Company
+from corpus_index.sources.company_spec import CompanySpec
 from environments.chat_format import ChatFormat
 from environments.episode import Episode
 from environments.nemo_rl import SearchActor

@@ -15,7 +15,8 @@ from opensearchpy import OpenSearch
 
 from corpus_index.backends import open_index, open_writer
 from corpus_index.backends.base import IndexUnavailable
-from corpus_index.sources.company import Company, CompanySpec
+from corpus_index.sources.company import Company
+from corpus_index.sources.company_spec import CompanySpec
 from environments.protocol import ToolCall
 from environments.tools import ToolBox, ToolOutcome, ToolSettings
 

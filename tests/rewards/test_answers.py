@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from corpus_index.sources.company import Company, CompanySpec, Fact
+from corpus_index.sources.company import Company, Fact
+from corpus_index.sources.company_spec import CompanySpec
 from rewards.answers import MAX_ANSWER_CHARS, MatchSettings, Verdict, match, mentions
 
 R, W, U = Verdict.RIGHT, Verdict.WRONG, Verdict.UNSURE

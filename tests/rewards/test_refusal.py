@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from reward_builders import mail, proposer, solver
 
 from corpus_index.document import Document
-from corpus_index.sources.company import Company, CompanySpec
+from corpus_index.sources.company import Company
+from corpus_index.sources.company_spec import CompanySpec
 from environments.trajectory import ToolEvent
 from rewards.refusal import ProposerChecks, Refusal, check_proposal
 

@@ -6,7 +6,8 @@ from functools import cache
 from pathlib import Path
 
 from corpus_index.backends import open_memory_index
-from corpus_index.sources.company import Company, CompanySpec
+from corpus_index.sources.company import Company
+from corpus_index.sources.company_spec import CompanySpec
 from environments.chat_rows import ChatRow
 from environments.episode import Episode
 from environments.tools import ToolBox

@@ -10,7 +10,8 @@ import pytest
 from company_play import ROOT, load
 
 from corpus_index.backends import open_memory_index
-from corpus_index.sources.company import Company, CompanySpec
+from corpus_index.sources.company import Company
+from corpus_index.sources.company_spec import CompanySpec
 from environments.chat_rows import ChatRow, row_of, save_rows
 from environments.task import Role, Task
 from environments.trajectory import StopReason, ToolEvent, Trajectory

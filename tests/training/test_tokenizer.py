@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from transformers import PreTrainedTokenizerFast
 
-from corpus_index.sources.company import Company, CompanySpec
+from corpus_index.sources.company import Company
+from corpus_index.sources.company_spec import CompanySpec
 from environments.chat_format import ChatFormat
 from environments.protocol import render_call
 from training.tokenizer import PROTOCOL, SPECIAL, train_tokenizer

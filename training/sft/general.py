@@ -14,7 +14,8 @@ from typing import Annotated, ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from corpus_index.sources.company import Company, parse_spec
+from corpus_index.sources.company import Company
+from corpus_index.sources.company_spec import parse_spec
 from environments.chat_format import ChatFormat
 from environments.chat_rows import ChatMessage, ChatRow, record
 from environments.episode import Episode, EpisodeState, Observation
