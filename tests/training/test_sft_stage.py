@@ -97,6 +97,12 @@ def test_a_stage_leaves_its_pages_in_the_run_folder(trained: tuple[Config, Playe
         assert 'class="masked"' in (folder / f"sft_sample_{name}.html").read_text()
     assert "| agentic | tool result | 0 |" in (folder / "sft_tokens.md").read_text()
     assert "set A: 14 answers, gone through" in (folder / "events.log").read_text()
+    for step, submitted in zip((0, 2, 4), values(trained[0], "sft/solver/submitted_rate"), strict=True):
+        rollouts = [json.loads(line) for line in (folder / f"sft_rollouts_{step:06d}.jsonl").read_text().splitlines()]
+        solvers = [each for each in rollouts if each["role"] == "solver"]
+        assert {each["role"] for each in rollouts} == {"proposer", "solver"}
+        assert sum(each["stop_reason"] == "submitted" for each in solvers) / len(solvers) == submitted
+        assert all(each["messages"][0]["role"] == "system" for each in rollouts)
 
 
 def test_a_killed_stage_goes_on_and_ends_alike(trained: tuple[Config, Players], tmp_path: Path) -> None:

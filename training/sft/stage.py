@@ -16,12 +16,14 @@ from corpus_index.backends.base import SearchIndex
 from environments.chat_format import ChatFormat
 from environments.task import Role, Task
 from environments.trajectory import StopReason, Trajectory
+from rewards.breakdown import RewardBreakdown
 from training.checkpoint import CheckpointManager
 from training.config import Config
 from training.config_sft import SftConfig
 from training.engines.base import Sampling
 from training.recipe import Players
 from training.runlog import SFT, RunLog
+from training.samples import json_line, trajectory_record
 from training.sft.agentic import AgenticSet, agentic_set
 from training.sft.general import general_set, held_out_answers
 from training.sft.mixing import dual_mix, next_batch
@@ -134,25 +136,31 @@ class StageWatch:
             "sft/general/drop": self._start - now,
             "sft/agentic/val_loss": -mean_logprob(engine, self._agentic.held_out),
         }
-        values |= {f"sft/{name}": value for name, value in self._played().items()}
+        played = self._played()
+        values |= {f"sft/{name}": value for name, value in played_metrics(played).items()}
+        if played:
+            self._log.write_text(f"sft_rollouts_{step:06d}.jsonl", "".join(map(_line, played)))
         self._log.step(step, values, phase=SFT, seconds={"total": time.monotonic() - started})
         fallen = breach(self._start - now, part.retention)
         if fallen:
             self._log.warn(f"SFT step {step}: {fallen}")
         return fallen
 
-    def _played(self) -> dict[str, float]:
+    def _played(self) -> list[Trajectory]:
         engine, count = self._players.engine, self._players.config.sft.rollouts
         tasks = [task for role in Role for task in _of_role(self._agentic.tasks, role)[:count]]
         if not tasks:
-            return {}
+            return []
         own = engine.episode
         engine.episode = self._players.episode(self._index)
         try:
-            played = engine.rollout(tasks, Sampling(seed=self._players.config.sft.seed))
+            return engine.rollout(tasks, Sampling(seed=self._players.config.sft.seed))
         finally:
             engine.episode = own
-        return played_metrics(played)
+
+
+def _line(rollout: Trajectory) -> str:
+    return json_line(trajectory_record(rollout, RewardBreakdown({}, {}), None)).decode("utf-8")
 
 
 def _of_role(tasks: Sequence[Task], role: Role) -> list[Task]:
