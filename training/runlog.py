@@ -134,10 +134,11 @@ class RunLog:
 
     def write_samples(self, step: int, records: Sequence[Record]) -> Path:
         """Replaces the file of that step as a whole."""
-        path = sample_path(self.folder, step)
-        data = b"".join(json_line(record) for record in pick_per_role(records, self._samples_per_role))
-        self._guard(path, lambda target: write_atomic(target, data))
-        return path
+        return self._write_records(sample_path(self.folder, step), pick_per_role(records, self._samples_per_role))
+
+    def write_records(self, name: str, records: Sequence[Record]) -> Path:
+        """Replaces a file of the folder as a whole: one record a line, all of them."""
+        return self._write_records(self.folder / name, records)
 
     def write_text(self, name: str, text: str) -> Path:
         """Replaces a file of the folder as a whole."""
@@ -220,6 +221,11 @@ class RunLog:
         starts.append(describe_start())
         data = json.dumps({"starts": starts}, indent=2, ensure_ascii=False) + "\n"
         self._guard(path, lambda target: write_atomic(target, data.encode("utf-8", errors="backslashreplace")))
+
+    def _write_records(self, path: Path, records: Sequence[Record]) -> Path:
+        data = b"".join(map(json_line, records))
+        self._guard(path, lambda target: write_atomic(target, data))
+        return path
 
     def _append(self, path: Path, record: Mapping[str, object]) -> None:
         data = json_line(record)

@@ -88,21 +88,19 @@ def _densest(matches: list[tuple[int, int, str]], chars: int) -> tuple[int, int]
     """
     first_start, last_end = matches[0][0], matches[-1][1]
     if last_end - first_start > chars:
-        best, counts, last, total = 0, dict[str, int](), 0, len(matches)
+        best, counts, last, total = (0, 0), dict[str, int](), 0, len(matches)
         for first, (start, _, stem) in enumerate(matches):
             while last < total and (matches[last][1] - start <= chars or last == first):
                 found = matches[last][2]
                 counts[found] = counts.get(found, 0) + 1
                 last += 1
-            worth = len(counts) * total + last - first  # a further word outweighs any number of words
-            if worth > best:
-                best, first_start, last_end = worth, start, matches[last - 1][1]
+            if (len(counts), last - first) > best:
+                best, first_start, last_end = (len(counts), last - first), start, matches[last - 1][1]
             if last == total:
                 break  # what is left are parts of this window
-            if counts[stem] == 1:
+            counts[stem] -= 1
+            if not counts[stem]:
                 del counts[stem]
-            else:
-                counts[stem] -= 1
     return max(0, first_start - max(0, chars - (last_end - first_start)) // 3), first_start
 
 

@@ -23,7 +23,7 @@ from training.config_sft import SftConfig
 from training.engines.base import Sampling
 from training.recipe import Players
 from training.runlog import SFT, RunLog
-from training.samples import json_line, trajectory_record
+from training.samples import trajectory_record
 from training.sft.agentic import AgenticSet, agentic_set
 from training.sft.general import general_set, held_out_answers
 from training.sft.mixing import dual_mix, next_batch
@@ -139,7 +139,8 @@ class StageWatch:
         played = self._played()
         values |= {f"sft/{name}": value for name, value in played_metrics(played).items()}
         if played:
-            self._log.write_text(f"sft_rollouts_{step:06d}.jsonl", "".join(map(_line, played)))
+            unpaid = [trajectory_record(rollout, RewardBreakdown({}, {}), None) for rollout in played]
+            self._log.write_records(f"sft_rollouts_{step:06d}.jsonl", unpaid)
         self._log.step(step, values, phase=SFT, seconds={"total": time.monotonic() - started})
         fallen = breach(self._start - now, part.retention)
         if fallen:
@@ -157,10 +158,6 @@ class StageWatch:
             return engine.rollout(tasks, Sampling(seed=self._players.config.sft.seed))
         finally:
             engine.episode = own
-
-
-def _line(rollout: Trajectory) -> str:
-    return json_line(trajectory_record(rollout, RewardBreakdown({}, {}), None)).decode("utf-8")
 
 
 def _of_role(tasks: Sequence[Task], role: Role) -> list[Task]:
