@@ -5,7 +5,8 @@ most instead of what is asked. So some of a step's Solver groups answer older qu
 questions lack. Their rollouts are as fresh as all others; only the question is old, and no Proposer is paid for it.
 
 What Solvers always answer teaches little, and among it are most slips of a Proposer's tongue, which nobody asks again:
-such a sort comes round less often. What they never answer, asked twice, most likely has a wrong key: it leaves.
+such a sort comes round less often. What they never answer most likely has a wrong key and leaves, but not too soon: a
+rare sort may have a single question, and at the start a hard one is answered by one Solver in twenty.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from training.spread import Sort, spread
 
 PER_SORT = 8  # questions kept of one sort, the newest
 SOLVED = 2.0  # turns that a sort waits longer once all of a group's answers were right
+PATIENCE = 4  # groups in a row without a right answer after which a question leaves
 _TASKS = TypeAdapter(list[Task])
 _NONE: Mapping[str, float] = MappingProxyType({})
 
@@ -39,6 +41,7 @@ class QuestionPool:
     def __init__(self, tasks: Iterable[Task] = ()) -> None:
         self._by_sort: dict[Sort, list[Task]] = {}
         self.served: dict[Sort, float] = {}
+        self._unsolved: dict[tuple[str, str], int] = {}  # by question and answer: groups in a row without a right one
         self._keep(tasks)
 
     def __len__(self) -> int:
@@ -50,20 +53,21 @@ class QuestionPool:
         ``success`` is the share of right answers by group id, for the groups of which it is known.
         """
         for task in (*tasks, *again):
-            sort = sort_of(task)
-            self.served[sort] = self.served.get(sort, 0.0) + 1 + SOLVED * success.get(task.group_id, 0.0)
+            sort, group, key = sort_of(task), task.group_id, _key(task)
+            self.served[sort] = self.served.get(sort, 0.0) + 1 + SOLVED * success.get(group, 0.0)
+            if group in success:
+                self._unsolved[key] = 0 if success[group] else self._unsolved.get(key, 0) + 1
         self._keep(tasks)
-        for task in again:
-            if success.get(task.group_id) == 0:
-                self._drop(task)
+        self._let_go()
 
-    def _drop(self, task: Task) -> None:
-        sort = sort_of(task)
-        left = [t for t in self._by_sort.get(sort, ()) if (t.question, t.answer) != (task.question, task.answer)]
-        if left:
-            self._by_sort[sort] = left
-        else:
-            self._by_sort.pop(sort, None)
+    def _let_go(self) -> None:
+        """Of the questions that nobody answers, and of the counts of questions that are not held."""
+        for sort, kept in list(self._by_sort.items()):
+            kept[:] = [task for task in kept if self._unsolved.get(_key(task), 0) < PATIENCE]
+            if not kept:
+                del self._by_sort[sort]
+        held = {_key(task) for kept in self._by_sort.values() for task in kept}
+        self._unsolved = {key: count for key, count in self._unsolved.items() if count and key in held}
 
     def _keep(self, tasks: Iterable[Task]) -> None:
         for task in tasks:
@@ -81,11 +85,20 @@ class QuestionPool:
     def state(self) -> dict[str, Any]:
         """What ``load`` reads back, as JSON values."""
         tasks = [task for kept in self._by_sort.values() for task in kept]
-        return {"tasks": _TASKS.dump_python(tasks, mode="json"), "served": [list(item) for item in self.served.items()]}
+        return {
+            "tasks": _TASKS.dump_python(tasks, mode="json"),
+            "served": [list(item) for item in self.served.items()],
+            "unsolved": [[*key, count] for key, count in self._unsolved.items()],
+        }
 
     @classmethod
     def load(cls, state: Mapping[str, Any]) -> QuestionPool:
         """``state`` may be empty."""
         pool = cls(_TASKS.validate_python(state.get("tasks", [])))
         pool.served.update({(hops, pattern): count for (hops, pattern), count in state.get("served", [])})
+        pool._unsolved.update({(question, answer): count for question, answer, count in state.get("unsolved", [])})
         return pool
+
+
+def _key(task: Task) -> tuple[str, str]:
+    return task.question, task.answer

@@ -1,9 +1,9 @@
 """What self-play and its guards are worth, against built data: uv run benchmarks/headline/run.py --seeds 1 2 3
 
 For every seed, from the same SFT start and with the same rollouts: GRPO on template questions and on questions along
-paths of the mail graph, self-play as one would first write it (``naive.yaml``), the quick start, and the quick start
-with every guard that needs no further rollouts (``full.yaml``). Runs that are in ``--runs`` are read, the others are
-played first. Held-out accuracy is the benchmark's; the other columns are means over the last third of the steps.
+paths of the mail graph, self-play as one would first write it (``naive.yaml``), and the quick start, which has every
+guard that needs no further rollouts. Runs that are in ``--runs`` are read, the others are played first. Held-out
+accuracy is the benchmark's; the other columns are means over the last third of the steps.
 """
 
 from __future__ import annotations
@@ -24,8 +24,7 @@ ROWS = {
     "built data, templates": CONFIGS / "grpo_quickstart.yaml",
     "built data, mail graph": HERE / "graph.yaml",
     "self-play, naive": HERE / "naive.yaml",
-    "self-play, quick start": CONFIGS / "selfplay_quickstart.yaml",
-    "self-play, full": HERE / "full.yaml",
+    "self-play, full": CONFIGS / "selfplay_quickstart.yaml",
 }
 MEANS = {
     "valid": "proposals/valid_rate",

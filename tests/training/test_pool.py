@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 
 from corpus_index.scope import MailScope
 from environments.task import Role, Task
-from training.pool import PER_SORT, QuestionPool, sort_of
+from training.pool import PATIENCE, PER_SORT, QuestionPool, sort_of
 
 SHARES = {1: 0.5, 2: 0.5}
 
@@ -65,18 +65,29 @@ def test_what_is_always_answered_comes_round_less_often() -> None:
     assert drawn[hard.question] == 2 * drawn[easy.question]
 
 
-def test_a_question_that_nobody_solves_twice_leaves_the_pool() -> None:
+def test_a_question_that_nobody_solves_leaves_but_not_for_bad_luck() -> None:
     pool = QuestionPool()
-    wrong, right = asked("Where does the owner of P sit?", "1/s0"), asked("Where does the owner of Q sit?", "1/s1")
-    pool.add([wrong, right], success={"1/s0": 0.0, "1/s1": 0.5})
-    assert len(pool.draw(9, SHARES, (), random.Random(0))) == 2, "it may have been bad luck"
-    pool.add([], again=[replace(wrong, group_id="2/r0", tool_variant=1)], success={})
-    assert len(pool.draw(9, SHARES, (), random.Random(0))) == 2, "its rollouts were lost: nothing is known"
-    pool.add([], again=[replace(wrong, group_id="3/r0", tool_variant=1)], success={"3/r0": 0.0})
-    assert pool.draw(9, SHARES, (), random.Random(0)) == [right]
-    pool.add([], again=[replace(right, group_id="4/r0")], success={"4/r0": 0.0})
+    wrong, hard = asked("Where does the owner of P sit?", "1/s0"), asked("Where does the owner of Q sit?", "1/s1")
+    pool.add([wrong, hard], success={"1/s0": 0.0, "1/s1": 0.0})
+
+    def serve(step: int, share: float | None) -> None:
+        groups = [replace(wrong, group_id=f"{step}/r0", tool_variant=1), replace(hard, group_id=f"{step}/r1")]
+        pool.add([], again=groups, success={} if share is None else {f"{step}/r0": 0.0, f"{step}/r1": share})
+
+    for step in range(2, PATIENCE):
+        serve(step, 0.0)
+    serve(PATIENCE, None)  # its rollouts were lost: nothing is known
+    assert len(pool.draw(9, SHARES, (), random.Random(0))) == 2
+    pool = QuestionPool.load(json.loads(json.dumps(pool.state())))  # the count is in the checkpoint
+    serve(PATIENCE + 1, 0.125)
+    assert pool.draw(9, SHARES, (), random.Random(0)) == [hard], "answered once, it starts anew"
+    for step in range(PATIENCE + 2, 2 * PATIENCE + 1):
+        serve(step, 0.0)
+    assert len(pool) == 1
+    serve(2 * PATIENCE + 1, 0.0)
     assert len(pool) == 0
     assert pool.draw(9, SHARES, (), random.Random(0)) == []
+    assert pool.state()["unsolved"] == []
 
 
 def test_a_checkpoint_brings_the_pool_back() -> None:
