@@ -5,7 +5,11 @@
 
 Both sides send the same request body through a client with the same number of connections and parse the same answer;
 ours also reads the model's call, compiles the query, cuts snippets and writes the text the model reads. The sides take
-turns in short rounds. A time is that of one call as its episode sees it, waiting for a free connection included.
+turns in short rounds, and no round asks what another asked. A time is that of one call as its episode sees it, waiting
+for a free connection included.
+
+``--group`` says how many episodes ask each query: 1, all different; 8, as the rollouts of a group do, who mostly search
+for the same. What was asked before is asked for ids alone by ours.
 
 Where there are more episodes than connections, how they wait decides the median. The bare client hands a connection to
 whoever asks when one is free, mostly the episode that has just given it back, and lets others starve; ours serves
@@ -21,6 +25,7 @@ import statistics
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import ExitStack
+from itertools import chain
 
 from opensearch_node import random_queries, temporary_index
 from opensearchpy import AsyncOpenSearch, JSONSerializer
@@ -31,6 +36,7 @@ from corpus_index.backends import open_index, open_writer
 from corpus_index.backends.opensearch_client import POOL, SEARCH_TIMEOUT, client_options, parse_address
 from corpus_index.backends.opensearch_query import compile_query, search_body
 from corpus_index.backends.words import Words
+from corpus_index.document import Document
 from corpus_index.pipeline import prepare
 from corpus_index.query import parse_query
 from environments.protocol import ToolCall
@@ -58,9 +64,10 @@ async def episodes(ask: Ask, queries: Sequence[list[str]], concurrent: int) -> t
 
 
 async def measure(
-    locator: str, queries: Sequence[list[str]], levels: Sequence[int], rounds: int
-) -> dict[int, dict[str, tuple[list[float], float]]]:
-    """By level and side: seconds of all calls, and seconds in all, over ``rounds`` rounds after one to warm up."""
+    locator: str, rounds: Sequence[Sequence[list[str]]], level: int
+) -> dict[str, tuple[list[float], float]]:
+    """By side: seconds of all calls, and seconds in all, of ``level`` episodes over the rounds after the first, which
+    warms up."""
     address, words = parse_address(locator), Words()
     index = open_index(locator)
     tools = ToolBox(index, ToolSettings(max_hits=LIMIT))
@@ -68,7 +75,7 @@ async def measure(
     client = AsyncOpenSearch(**plain, maxsize=POOL, timeout=SEARCH_TIMEOUT)
     places = asyncio.Semaphore(POOL)
     bodies: dict[tuple[str, ...], dict[str, object]] = {}
-    for own in queries:
+    for own in chain.from_iterable(rounds):
         arguments = {"keywords": own, "limit": LIMIT, "complete_first": tools.settings.complete_first}
         compiled = compile_query(parse_query("keyword", arguments), words)
         bodies[tuple(own)] = search_body(compiled, LIMIT, SEARCH_TIMEOUT)
@@ -87,20 +94,27 @@ async def measure(
 
     sides: dict[str, Ask] = {BARE: bare, IN_TURN: in_turn, OURS: ours}
     names = list(sides)
-    found: dict[int, dict[str, tuple[list[float], float]]] = {}
-    for level in levels:
-        found[level] = {name: ([], 0.0) for name in sides}
-        for number in range(rounds + 1):
-            for name in (*names[number % 3 :], *names[: number % 3]):
-                gc.collect()
-                seconds, wall = await episodes(sides[name], queries, level)
-                if number:
-                    before, total = found[level][name]
-                    found[level][name] = (before + seconds, total + wall)
+    found: dict[str, tuple[list[float], float]] = {name: ([], 0.0) for name in sides}
+    for number, queries in enumerate(rounds):
+        for name in (*names[number % 3 :], *names[: number % 3]):
+            gc.collect()
+            seconds, wall = await episodes(sides[name], queries, level)
+            if number:
+                before, total = found[name]
+                found[name] = (before + seconds, total + wall)
     await client.close()
     await tools.aclose()
     index.close()
     return found
+
+
+def streams(mails: Sequence[Document], options: argparse.Namespace, place: int) -> list[list[list[str]]]:
+    """The queries of every round, the one to warm up first; those of a group one after the other, all others differ."""
+    each = options.queries // options.group
+    drawn = random_queries(mails, 2 * each * (options.rounds + 1), options.seed + 1000 * place)
+    different = list({frozenset(own): own for own in drawn}.values())[: each * (options.rounds + 1)]
+    rounds = [different[start : start + each] for start in range(0, len(different), each)]
+    return [[own for own in part for _ in range(options.group)] for part in rounds]
 
 
 def report(found: dict[int, dict[str, tuple[list[float], float]]], title: str) -> Table:
@@ -126,6 +140,7 @@ def main() -> None:
     where.add_argument("--index", metavar="LOCATOR", help="an index that is there: opensearch:URL/NAME")
     parser.add_argument("--source", default="company:seed=7", help="(%(default)s)")
     parser.add_argument("--queries", type=int, default=512, help="of each side and round (%(default)s)")
+    parser.add_argument("--group", type=int, default=1, help="episodes that ask the same (%(default)s)")
     parser.add_argument("--rounds", type=int, default=4)
     parser.add_argument("--episodes", type=int, nargs="+", default=[1, 32, 256])
     parser.add_argument("--seed", type=int, default=0)
@@ -142,10 +157,15 @@ def main() -> None:
             locator = stack.enter_context(temporary_index(options.opensearch))
             mails = list(prepare(options.source)[0])
             total = open_writer(locator).build(mails).documents
-        queries = random_queries(mails, options.queries, options.seed)
-        found = asyncio.run(measure(locator, queries, options.episodes, options.rounds))
+        # Every level has rounds of its own and an index opened anew, so that nothing was asked before.
+        found = {
+            level: asyncio.run(measure(locator, streams(mails, options, place), level))
+            for place, level in enumerate(options.episodes)
+        }
+    asked = "all different" if options.group == 1 else f"each by {options.group} episodes"
     title = (
-        f"{total:,} mails, {LIMIT} hits with snippets, {POOL} connections, {options.queries * options.rounds:,} calls"
+        f"{total:,} mails, {LIMIT} hits with snippets, {POOL} connections, {options.queries * options.rounds:,} calls, "
+        f"{asked}"
     )
     Console(width=120).print(report(found, title))
 

@@ -15,17 +15,16 @@ from typing import Any
 from opensearchpy import AsyncOpenSearch, OpenSearch
 
 from corpus_index.backends.base import ID, IndexStats, IndexUnavailable, SearchResult
-from corpus_index.backends.opensearch_answers import Answer, Reader
+from corpus_index.backends.opensearch_answers import Answer, Reader, Search
 from corpus_index.backends.opensearch_client import (
     OPENING,
-    SEARCH_TIMEOUT,
     AsyncConnection,
     Connection,
     parse_address,
     rebuild_hint,
 )
 from corpus_index.backends.opensearch_mapping import FORMAT, META
-from corpus_index.backends.opensearch_query import Compiled, Dsl, all_of, compile_query, read_body, search_body
+from corpus_index.backends.opensearch_query import Dsl, all_of, compile_query, read_body
 from corpus_index.document import Document
 from corpus_index.query import Query
 from corpus_index.retries import RetrySettings
@@ -60,9 +59,14 @@ class OpenSearchIndex:
 
     def search(self, query: Query, *, snippet_chars: int = 160) -> SearchResult:
         """Raises QueryRejected where a text of the query holds no word, or the node refuses the query."""
-        compiled = compile_query(query, self._reader.words, self._scopes)
-        answer = self._ask(partial(_search, name=self._name, compiled=compiled, limit=query.limit))
-        return self._reader.result(answer, compiled, snippet_chars)
+        search = Search(compile_query(query, self._reader.words, self._scopes), query.limit, snippet_chars)
+        send = partial(_send, name=self._name)
+        if self._reader.asked(search):
+            answer = self._ask(partial(send, body=search.body(mails=False)))
+            if (known := self._reader.again(answer, search)) is not None:
+                return known
+        answer = self._ask(partial(send, body=search.body()))
+        return self._reader.result(answer, search)
 
     def read(self, document_id: str) -> Document | None:
         if not ID.fullmatch(document_id):
@@ -134,10 +138,14 @@ class AsyncOpenSearchIndex:
 
     async def search(self, query: Query, *, snippet_chars: int = 160) -> SearchResult:
         """As OpenSearchIndex.search."""
-        name = self._connection.address.name
-        compiled = compile_query(query, self._reader.words, self._scopes)
-        answer = await self._connection.ask(partial(_search, name=name, compiled=compiled, limit=query.limit))
-        return self._reader.result(answer, compiled, snippet_chars)
+        search = Search(compile_query(query, self._reader.words, self._scopes), query.limit, snippet_chars)
+        send = partial(_send, name=self._connection.address.name)
+        if self._reader.asked(search):
+            answer = await self._connection.ask(partial(send, body=search.body(mails=False)))
+            if (known := self._reader.again(answer, search)) is not None:
+                return known
+        answer = await self._connection.ask(partial(send, body=search.body()))
+        return self._reader.result(answer, search)
 
     async def read(self, document_id: str) -> Document | None:
         if not ID.fullmatch(document_id):
@@ -185,8 +193,3 @@ def live_index(connection: Connection) -> LiveIndex:
 def _send(client: OpenSearch | AsyncOpenSearch, *, name: str, body: Dsl) -> Any:
     """A search. Returns what the client returns: the answer, or an awaitable of it."""
     return client.search(index=name, body=body, params=_WHOLE)
-
-
-def _search(client: OpenSearch | AsyncOpenSearch, *, name: str, compiled: Compiled, limit: int) -> Any:
-    # The node gives up a little before the client would: its answer says why.
-    return _send(client, name=name, body=search_body(compiled, limit, 0.9 * SEARCH_TIMEOUT))

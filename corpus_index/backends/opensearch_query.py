@@ -45,10 +45,11 @@ class Compiled:
     scored: bool
 
 
-def search_body(compiled: Compiled, limit: int, timeout_seconds: float) -> Dsl:
-    """The body of a search request: the first ``limit`` by falling score, then id."""
+def search_body(compiled: Compiled, limit: int, timeout_seconds: float, *, mails: bool = True) -> Dsl:
+    """The body of a search request: the first ``limit`` by falling score, then id; ``mails=False``: their ids alone."""
     by_id: Dsl = {"id": "asc"}
     return {
+        "_source": mails,
         "query": compiled.query,
         "size": limit,
         "sort": [{"_score": "desc"}, by_id] if compiled.scored else [by_id],

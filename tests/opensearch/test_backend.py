@@ -7,6 +7,7 @@ import json
 import random
 import uuid
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -278,6 +279,41 @@ def test_a_rebuild_swaps_and_deletes_the_old_index(locator: str) -> None:
     assert reader.stats().documents == 3  # an open reader sees the new index
     (second,) = names(locator)
     assert first != [second]
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_what_was_asked_before_is_asked_for_ids_alone(locator: str, opensearch_url: str, asynchronous: bool) -> None:
+    query = parse_query("keyword", {"keywords": ["gas", "budget"]})
+    open_writer(locator).build(MAILS)
+
+    with serving(lambda *_: None, behind=opensearch_url) as server, asyncio.Runner() as runner:
+        index = open_index(f"opensearch:{server.url}/{locator.rpartition('/')[2]}")
+        assert isinstance(index, OpenSearchIndex)
+        waiting, allowed = index.asynchronous(), index.within(MailScope(mailboxes=("tholt-j",)))
+
+        def search(chars: int = 160) -> tuple[SearchResult, list[bool]]:
+            """The result, and of each request whether it asked for the mails."""
+            before = len(server.seen)
+            if asynchronous:
+                found = runner.run(waiting.search(query, snippet_chars=chars))
+            else:
+                found = index.search(query, snippet_chars=chars)
+            return found, ['"_source":true' in line for line in server.seen[before:]]
+
+        first, asked = search()
+        assert asked == [True]
+        assert search() == (first, [False])
+        assert search(chars=40)[1] == [True], "other snippets"
+        foreign = {hit.document.id for hit in first.hits if hit.document.mailbox != "tholt-j"}
+        assert foreign
+        assert not foreign & {hit.document.id for hit in allowed.search(query).hits}, "a view asks for itself"
+        # The same ids in another index, whose mails differ, are other mails.
+        open_writer(locator).build([replace(mail, body=f"{mail.body} anew") for mail in MAILS])
+        second, asked = search()
+        assert asked == [False, True]
+        assert all("anew" in hit.document.body for hit in second.hits)
+        assert search() == (second, [False])
+        runner.run(waiting.close())
 
 
 def _breaking(error: BaseException) -> Iterator[Document]:
