@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, cast
 
 import orjson
@@ -26,7 +27,7 @@ Places = tuple[int, tuple[tuple[str, str, float], ...]]
 _MOST_RESULTS = 1_000  # that are held, with their mails
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)  # no slots: the key is kept
 class Search:
     """One search, whoever asks."""
 
@@ -38,7 +39,7 @@ class Search:
         # The node gives up a little before the client would: its answer says why.
         return search_body(self.compiled, self.limit, 0.9 * SEARCH_TIMEOUT, mails=mails)
 
-    @property
+    @cached_property
     def key(self) -> bytes:
         return orjson.dumps((self.compiled.query, self.compiled.scored, self.limit, self.snippet_chars))
 
@@ -63,29 +64,30 @@ class Reader:
 
     def again(self, answer: Answer, search: Search) -> SearchResult | None:
         """Last time's result where ``answer``, which has ids alone, says that it is the same. Raises as ``result``."""
-        places = self._places(answer, search)
+        places = self._places(answer, self.hits(answer), search)
         before, result = self._results.get(search.key, (None, None))
         return result if before == places else None
 
     def result(self, answer: Answer, search: Search) -> SearchResult:
         """Raises IndexUnavailable, QueryRejected."""
-        places = self._places(answer, search)
-        found = [(score, self._mail(hit)) for hit, (_, _, score) in zip(self.hits(answer), places[1], strict=True)]
+        hits = self.hits(answer)
+        total, placed = places = self._places(answer, hits, search)
+        found = [(score, self._mail(hit)) for hit, (_, _, score) in zip(hits, placed, strict=True)]
         # Scores are compared as they are shown, as in the embedded index.
         found.sort(key=lambda pair: (-pair[0], pair[1].document.id))
         if search.snippet_chars <= 0:
-            hits = (Hit(mail.document, score, "") for score, mail in found)
+            shown = (Hit(mail.document, score, "") for score, mail in found)
         else:
             cut = Snippeter(search.compiled.stems, self.words.stem).cut
-            hits = (Hit(mail.document, score, *cut(mail.folded(), search.snippet_chars)) for score, mail in found)
-        result = SearchResult(tuple(hits), places[0])
+            shown = (Hit(mail.document, score, *cut(mail.folded(), search.snippet_chars)) for score, mail in found)
+        result = SearchResult(tuple(shown), total)
         if len(self._results) >= _MOST_RESULTS:
             self._results.clear()
         self._results[search.key] = places, result
         return result
 
-    def _places(self, answer: Answer, search: Search) -> Places:
-        scored, hits = search.compiled.scored, self.hits(answer)
+    def _places(self, answer: Answer, hits: Sequence[Answer], search: Search) -> Places:
+        scored = search.compiled.scored
         try:
             total = cast(int, answer["hits"]["total"]["value"])
             return total, tuple((h["_index"], h["_id"], round(h["sort"][0], 5) if scored else 0.0) for h in hits)
